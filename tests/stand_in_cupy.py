@@ -98,6 +98,9 @@ class ndarray:
             memory = Memory(host) if base is None else base.data.mem
         self.data = MemoryPointer(memory, host.__array_interface__["data"][0] - memory.ptr)
 
+    def _set_shape_and_strides(self, shape: Any, strides: Any, c: bool, f: bool) -> None:
+        self._take(as_strided(self._host, shape, strides), self.base, self.data.mem)
+
     # -- what it says about itself -----------------------------------------------------------
 
     dtype = property(lambda self: self._host.dtype)
@@ -519,7 +522,9 @@ def flip(m: Any, axis: Any = None) -> ndarray:
 
 
 def strided(x: Any, shape: Any = None, strides: Any = None) -> ndarray:
-    return shown(as_strided(x._host, shape, strides), x)
+    new = ndarray.__new__(ndarray)
+    new._take(as_strided(x._host, shape, strides), None, x.data.mem)
+    return new
 
 
 OWN = {

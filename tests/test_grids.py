@@ -60,7 +60,7 @@ def test_random_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 # -- reductions ------------------------------------------------------------------------------------
 
 SHAPES = [(1,), (5,), (300,), (5000,), (70_000,), (3, 700), (700, 3), (2, 5, 33), (40, 600), (1, 1)]
-SHAPES += [(2000, 40), (4, 3, 5, 6), (0, 4), (4, 0), (7, 1, 900)]
+SHAPES += [(2100, 700), (2000, 40), (4, 3, 5, 6), (0, 4), (4, 0), (7, 1, 900)]
 
 
 def dims_of(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -86,13 +86,15 @@ def test_reductions_of_all_shapes(shape: tuple[int, ...]) -> None:
 
 def test_shapes_of_reductions_cover_every_way() -> None:
     """One result by all threads in parts, by a block, by a warp; neighbours with their own."""
-    whole, block = FoldShape(1, 70_000, along=True), FoldShape(4000, 700, along=True)
+    whole, block = FoldShape(1, 70_000, along=True), FoldShape(2000, 7000, along=True)
+    many = FoldShape(4000, 700, along=True)
     warp, columns = FoldShape(700, 3, along=True), FoldShape(40, 2000, along=False)
     assert whole.parts > 1
     assert columns.parts > 1
     assert (block.parts, block.lanes) == (1, tuning.FOLD_THREADS)
     assert (warp.parts, warp.lanes) == (1, tuning.WARP)
-    for shape in (whole, block, warp, columns):
+    assert (many.parts, many.lanes) == (1, tuning.WARP)
+    for shape in (whole, block, warp, many, columns):
         assert shape.results * shape.groups >= shape.kept
         assert shape.parts * shape.part_length >= shape.folded
         assert shape.threads == shape.lanes * shape.results

@@ -21,7 +21,7 @@ def _strided(x: Any, *, shape: Any, strides: Any, offset: int) -> Any:
     size = x.itemsize
     steps = tuple(s * size for s in strides)
     if xp.module(x) is not np:
-        return xp.module(x).lib.stride_tricks.as_strided(x[offset:], shape, steps)
+        return xp.strided_on_gpu(x[offset:], shape, steps)
     memory = np.ascontiguousarray(x)  # a copy where steps lead into other memory
     out: Any = np.ndarray(shape, x.dtype, memory, offset * size, steps)
     if not x.flags.writeable:

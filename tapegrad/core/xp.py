@@ -78,6 +78,16 @@ def windows(x: Any, size: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     return module(x).lib.stride_tricks.sliding_window_view(x, size, axis=axes)
 
 
+def strided_on_gpu(x: Any, shape: Any, strides: Any) -> Any:
+    """A view of CuPy's with steps of its own, in bytes.
+
+    What CuPy's `as_strided` gives does not lead to the array that owns its memory.
+    """
+    view = x.view()
+    view._set_shape_and_strides(shape, strides, True, True)
+    return view
+
+
 def address(x: Any) -> int:
     """Where the first element of an array lies in the memory of its device."""
     if isinstance(x, np.ndarray):

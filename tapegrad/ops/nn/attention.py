@@ -134,7 +134,7 @@ def scaled_dot_product_attention(
         return matmul_(matmul_(q, swapped(k)), v)  # sums of nothing
     options = {"scale": factor, "causal": bool(is_causal), "dropout": float(dropout_p)}
     # The numbers of tiles are drawn as they are needed, not for one example or for each.
-    if _is_long(q, k, v) and not (dropout_p and STATE.mode & TRANSFORM):
+    if _is_tiled(q, k, v, attn_mask, dropout_p) and not (dropout_p and STATE.mode & TRANSFORM):
         state = reserved_state(math.prod(scores)) if dropout_p else None
         return tiled_attention_(q, k, v, attn_mask, state, **options, safe=True)[0]
     kept = None
@@ -144,10 +144,15 @@ def scaled_dot_product_attention(
     return attention_(q, k, v, attn_mask, kept, **options)[0]
 
 
-def _is_long(q: Any, k: Any, v: Any) -> bool:
-    """Whether attention goes in tiles. On a GPU there are none."""
+def _is_tiled(q: Any, k: Any, v: Any, mask: Any, dropout: float) -> bool:
+    """Whether attention goes in tiles; on a GPU, whether a library knows such attention."""
     shapes = [tuple(x._array.shape) for x in (q, k, v)]
-    return isinstance(q._array, np.ndarray) and tiles_pay(*shapes)
+    if isinstance(q._array, np.ndarray):
+        return tiles_pay(*shapes)
+    plain = mask is None and not dropout and q._array.ndim == 4
+    features = {shape[-1] for shape in shapes}
+    known = features <= {8 * n for n in range(1, 17)} and len(features) == 1
+    return plain and known and is_half(q) and all(map(math.prod, shapes))
 
 
 def tile_thresholds() -> tuple[int, int]:

@@ -162,7 +162,7 @@ class _TileWriter:
             for asked, x in ((found.g_q, operands[0]), (found.g_v, operands[2]))
         )
         g_k = self.new(tuple(operands[1].shape), g.dtype)
-        given = [g, *operands, delta, lse]
+        given = [g, *operands, delta, lse, out]
         self.apply("tiled_attention_gradient", given, [g_q, g_k, g_v], **self.options())
         for made, asked in ((g_q, found.g_q), (g_v, found.g_v)):
             if asked is not None:

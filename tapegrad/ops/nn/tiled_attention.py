@@ -8,8 +8,9 @@ probability is dropped depends on the state and its position, so backward drops 
 `safe` says what a row without any key gets: zeros, or NaN as softmax gives, where a compiled
 function has softmax itself (`attention_rewrite.py`).
 
-The kernels here are what native code does (`replay/cpu/attention.py`), in NumPy. Called by
-`attention.py`.
+The kernels here are what native code does (`replay/cpu/attention.py`), in NumPy. On a GPU they have
+whole matrices; a library takes their place in compiled functions (`replay/cuda/cudnn.py`). Called
+by `attention.py`.
 
 Two cases have the whole square of scores: the gradient of a mask, and second derivatives.
 """
@@ -24,7 +25,7 @@ import numpy as np
 
 from ... import random
 from ...autograd.engine import unbroadcast
-from ...core import numeric
+from ...core import numeric, xp
 from ...core.batch_rules import aligned, has_shape, joined, separated, size_of, spread, with_batch
 from ...core.primitive import OPAQUE, PRIMITIVES, define
 from ..drawing import uniform_at
@@ -114,6 +115,8 @@ def _tiled(
     dropout: float,
     safe: bool,
 ) -> Any:
+    if not isinstance(q, np.ndarray):
+        return _whole(q, k, v, scale, causal)
     wide_q, wide_k, wide_v, mask = _two_dimensional(q, k, v, mask)
     queries, keys = q.shape[-2], k.shape[-2]
     out = np.zeros((*q.shape[:-1], v.shape[-1]), wide_q.dtype)
@@ -145,6 +148,29 @@ def _tiled(
     return rounded(out, q), lse
 
 
+def _whole(q: Any, k: Any, v: Any, scale: float, causal: bool) -> Any:
+    """The same with all scores at once, without mask and dropout."""
+    wide_q, wide_k, wide_v = (widened(x) for x in (q, k, v))
+    scores = scores_of(wide_q, wide_k, None, scale, causal)
+    top = xp.module(q).max(scores, -1, keepdims=True)
+    powers = xp.module(q).exp(scores - top)
+    total = powers.sum(-1, keepdims=True)
+    found = product(powers / total, wide_v, "lower" if causal else None)
+    return rounded(found, q), top + xp.module(q).log(total)
+
+
+def _whole_gradient(
+    received: Any, q: Any, k: Any, v: Any, delta: Any, lse: Any, scale: float, causal: bool
+) -> Any:
+    wide_q, wide_k, wide_v, wide_g = (widened(x) for x in (q, k, v, received))
+    out, lower, upper = ("out", "lower", "upper") if causal else (None, None, None)
+    p = xp.module(q).exp(scores_of(wide_q, wide_k, None, scale, causal) - lse)
+    slopes = p * (product(wide_g, swapped(wide_v), out) - delta) * scale
+    g_q = product(slopes, wide_k, lower)
+    g_k, g_v = product(swapped(slopes), wide_q, upper), product(swapped(p), wide_g, upper)
+    return rounded(g_q, q), rounded(g_k, k), rounded(g_v, v)
+
+
 def _tiled_gradient(
     received: Any,
     q: Any,
@@ -154,12 +180,15 @@ def _tiled_gradient(
     state: Any,
     delta: Any,
     lse: Any,
+    out: Any,
     *,
     scale: float,
     causal: bool,
     dropout: float,
     safe: bool,
 ) -> Any:
+    if not isinstance(q, np.ndarray):
+        return _whole_gradient(received, q, k, v, delta, lse, scale, causal)
     wide_q, wide_k, wide_v, mask = _two_dimensional(q, k, v, mask)
     wide_g = widened(received)
     g_q, g_k, g_v = (np.zeros(x.shape, x.dtype) for x in (wide_q, wide_k, wide_v))
@@ -217,7 +246,7 @@ def _gradient(
         return attention_gradient(g, q, k, v, mask, kept, lse, scale, causal, dropout, needs)
     delta = sum_(widened(g[0]) * widened(out), dims=(len(out.shape) - 1,), keepdim=True)
     options = {"scale": scale, "causal": causal, "dropout": dropout, "safe": safe}
-    found = tiled_attention_gradient_(g[0], q, k, v, mask, state, delta, lse, **options)
+    found = tiled_attention_gradient_(g[0], q, k, v, mask, state, delta, lse, out, **options)
     made = (part if need else None for part, need in zip(found, needs, strict=False))
     return *made, None, None
 
@@ -245,7 +274,8 @@ def _second_gradient(
 ) -> tuple[Any, ...]:
     """The gradient of the gradients, with whole matrices.
 
-    `delta` and `lse` count as what they are, functions of the other inputs, so they receive none.
+    `delta`, `lse` and `out` count as what they are, functions of the other inputs, so they receive
+    none.
     """
     wide_r, wide_q, wide_k, wide_v = (widened(x) for x in (received, q, k, v))
     a, b, c = (None if part is None else widened(part) for part in g)
@@ -283,7 +313,7 @@ def _second_gradient(
     g_mask = unbroadcast(g_scores, tuple(mask.shape)) if needs[4] else None
     found = ((g_received, received), (g_q, q), (g_k, k), (g_v, v), (g_mask, mask))
     made = tuple(None if part is None else rounded(part, x) for part, x in found)
-    return *made, None, None, None
+    return *made, None, None, None, None
 
 
 def _sum(x: Any, y: Any) -> Any:
@@ -340,9 +370,9 @@ tiled_attention_gradient_ = define(
     kind=OPAQUE,
     outputs=("g_q", "g_k", "g_v"),
     joint=_second_gradient,
-    lower=lambda b, outs, received, q, k, v, mask, state, delta, lse, **options: b.attention(
-        outs, (q, k, v, received, lse, delta), mask, state, **options, backward=True
+    lower=lambda b, outs, received, q, k, v, mask, state, delta, lse, out, **options: b.attention(
+        outs, (q, k, v, received, lse, delta, out), mask, state, **options, backward=True
     ),
-    abstract=lambda received, q, k, v, mask, state, delta, lse, **options: (q, k, v),
+    abstract=lambda received, q, k, v, mask, state, delta, lse, out, **options: (q, k, v),
     batch=attention_batch,
 )

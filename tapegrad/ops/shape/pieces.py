@@ -47,7 +47,7 @@ def _sliding(x: Any, dim: int, size: int, step: int) -> Any:
     last = x.strides[dim]
     strides = (*x.strides[:dim], last * step, *x.strides[dim + 1 :], last)
     if xp.module(x) is not np:
-        return xp.module(x).lib.stride_tricks.as_strided(x, shape, strides)
+        return xp.strided_on_gpu(x, shape, strides)
     owner = owner_of(x)
     largest_first = sorted(range(owner.ndim), key=lambda d: -owner.strides[d])
     memory = owner.transpose(largest_first).reshape(-1)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from ..ir.expressions import NoLowering
 from ..native.machine import NativeMachine
 from . import pool, products, tuning
 
@@ -21,5 +24,6 @@ class CPUMachine(NativeMachine):
     def parts_at_a_time(self) -> int:
         return tuning.MAX_SUM_PARTS
 
-    def check_attention(self, dtype: Any) -> None:
-        pass
+    def check_attention(self, dtype: Any, is_plain: bool) -> None:
+        if dtype not in (np.float32, np.float64):
+            raise NoLowering(f"attention of {dtype}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import heapq
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..cpu import jit
-from ..ir.program import Product, View
+from ..ir.program import Access, Attention, Product, View
 from . import tuning
 from .gemm import Matrix, MatrixProduct, matrix_products
 from .grid import Grid, HostGrid
@@ -45,6 +46,9 @@ class GridDevice(Protocol):
     def address(self, array: Any) -> int:
         """Where an array begins in the memory of the device."""
 
+    def without_attention(self) -> str | None:
+        """Why `attend` knows no attention; None if it does."""
+
     def computes(self, product: Product) -> bool:
         """Whether `multiply` knows the dtypes of a product."""
 
@@ -56,6 +60,9 @@ class GridDevice(Protocol):
 
     # What can be recorded.
 
+    def after(self, steps: Sequence[int]) -> None:
+        """What is asked for next waits for these, counted from the first that was recorded."""
+
     def clear(self, memory: DeviceMemory, size: int) -> None:
         """Fill memory with zeros."""
 
@@ -64,6 +71,9 @@ class GridDevice(Protocol):
 
     def multiply(self, product: Product, out: int, x: int, y: int) -> None:
         """Compute a product of matrices at some addresses."""
+
+    def attend(self, attention: Attention, addresses: Sequence[int]) -> None:
+        """Compute attention of operands, and its results, at some addresses."""
 
     # Running.
 
@@ -103,6 +113,8 @@ class HostDevice:
 
     def __init__(self) -> None:
         self._recording: list[Callable[[], None]] | None = None
+        #: for each step that is being recorded: those that it waits for
+        self._waits: list[Sequence[int]] = []
 
     def make_grid(self, threads: int) -> Grid:
         return HostGrid(threads)
@@ -119,6 +131,9 @@ class HostDevice:
 
     def computes(self, product: Product) -> bool:
         return True
+
+    def without_attention(self) -> None:
+        return None
 
     def upload(self, array: Any) -> HostMemory:
         memory = HostMemory(array.nbytes)
@@ -143,6 +158,9 @@ class HostDevice:
         assert self._recording is not None, "this can only be recorded"
         self._recording.append(work)
 
+    def after(self, steps: Sequence[int]) -> None:
+        self._waits.append(steps)
+
     def clear(self, memory: DeviceMemory, size: int) -> None:
         def work() -> None:
             ctypes.memset(memory.address, 0, size)
@@ -155,8 +173,11 @@ class HostDevice:
         self._do(lambda: call(0, blocks, 0, table.ctypes.data))
 
     def multiply(self, product: Product, out: int, x: int, y: int) -> None:
-        for call in matrix_products(product):
-            self._do(functools.partial(self._matrix_product, product, call, out, x, y))
+        def work() -> None:
+            for call in matrix_products(product):
+                self._matrix_product(product, call, out, x, y)
+
+        self._do(work)
 
     def _matrix_product(
         self, product: Product, call: MatrixProduct, out: int, x: int, y: int
@@ -178,14 +199,30 @@ class HostDevice:
         found = np.matmul(left.astype(wide), right.astype(wide))
         result[...] = result + found if call.adds else found
 
+    def attend(self, attention: Attention, addresses: Sequence[int]) -> None:
+        accesses = (*attention.operands, *attention.results)
+
+        def shown(address: int, access: Access, shape: tuple[int, ...]) -> Any:
+            return self._memory_of(
+                address, View(access.value, access.offset, shape, access.strides)
+            )
+
+        of_queries, of_keys = ((*attention.batch, n) for n in (attention.queries, attention.keys))
+        wide, narrow = attention.features, attention.value_features
+        shapes = [(*of_queries, wide), (*of_keys, wide), (*of_keys, narrow)]
+        shapes += [(*of_queries, narrow), (*of_queries, 1), (*of_queries, narrow)]
+        shapes = [*shapes[: len(attention.operands)], *attention.shapes()]
+        arrays = [shown(*given) for given in zip(addresses, accesses, shapes, strict=True)]
+        self._do(functools.partial(_attended, attention, arrays))
+
     def record(self, work: Callable[[], None]) -> Any:
         recorded: list[Callable[[], None]] = []
-        self._recording = recorded
+        self._recording, self._waits = recorded, []
         try:
             work()
         finally:
             self._recording = None
-        return recorded
+        return [recorded[i] for i in _latest_first(self._waits)]
 
     def fill(self, table: Any, memory: DeviceMemory) -> None:
         ctypes.memmove(memory.address, table.ctypes.data, table.nbytes)
@@ -207,3 +244,45 @@ class HostDevice:
 
     def read(self, memory: DeviceMemory, words: int) -> list[int]:
         return list((ctypes.c_int64 * words).from_address(memory.address))
+
+
+def _latest_first(waits: Sequence[Sequence[int]]) -> list[int]:
+    """An order that steps could have on a GPU, as far from that of the program as can be."""
+    followers: list[list[int]] = [[] for _ in waits]
+    for step, others in enumerate(waits):
+        for other in others:
+            followers[other].append(step)
+    missing = [len(others) for others in waits]
+    ready = [-step for step, count in enumerate(missing) if not count]
+    heapq.heapify(ready)
+    found = []
+    while ready:
+        step = -heapq.heappop(ready)
+        found.append(step)
+        for other in followers[step]:
+            missing[other] -= 1
+            if not missing[other]:
+                heapq.heappush(ready, -other)
+    return found
+
+
+def _attended(attention: Attention, arrays: Sequence[Any]) -> None:
+    """What a library for attention does, with whole matrices."""
+    count = len(attention.operands)
+    q, k, v = (np.asarray(x, np.float32) for x in arrays[:3])
+    scores = q @ np.swapaxes(k, -1, -2) * np.float32(attention.scale)
+    if attention.causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
+    if not attention.backward:
+        top = scores.max(-1, keepdims=True)
+        powers = np.exp(scores - top)
+        total = powers.sum(-1, keepdims=True)
+        found = [powers / total @ v, top + np.log(total)]
+    else:
+        received, lse, out = (np.asarray(x, np.float32) for x in arrays[3:count])
+        p = np.exp(scores - lse)
+        delta = (received * out).sum(-1, keepdims=True)
+        slopes = p * (received @ np.swapaxes(v, -1, -2) - delta) * np.float32(attention.scale)
+        found = [slopes @ k, np.swapaxes(slopes, -1, -2) @ q, np.swapaxes(p, -1, -2) @ received]
+    for result, values in zip(arrays[count:], found, strict=True):
+        result[...] = values

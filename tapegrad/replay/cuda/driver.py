@@ -44,6 +44,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuStreamCreate": (ctypes.POINTER(_Handle), _Number),
     "cuStreamSynchronize": (_Handle,),
     "cuStreamBeginCapture_v2": (_Handle, ctypes.c_int),
+    "cuStreamGetCaptureInfo_v2": (_Handle, *(ctypes.POINTER(_Handle),) * 5),
+    "cuStreamUpdateCaptureDependencies": (_Handle, _Handle, _Size, _Number),
     "cuStreamEndCapture": (_Handle, ctypes.POINTER(_Handle)),
     "cuGraphInstantiateWithFlags": (ctypes.POINTER(_Handle), _Handle, ctypes.c_uint64),
     "cuGraphDestroy": (_Handle,),
@@ -54,6 +56,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 #: flags and options of the driver
 _NON_BLOCKING = 1
 _RELAXED_CAPTURE = 2
+_SET_DEPENDENCIES = 1
 _INPUT_IS_PTX = 1
 _ERROR_LOG, _ERROR_LOG_SIZE = 5, 6
 _LOG_BYTES = 8192
@@ -229,6 +232,25 @@ class Stopwatch:
 def begin_capture(stream: int) -> None:
     """What is put into a stream from now on is recorded."""
     _check(_library().cuStreamBeginCapture_v2(stream, _RELAXED_CAPTURE), "begin to record")
+
+
+def newest_nodes(stream: int) -> list[int]:
+    """What the next thing that is recorded would wait for."""
+    status, number, graph, nodes, count = (_Handle() for _ in range(5))
+    given = [ctypes.byref(x) for x in (status, number, graph, nodes, count)]
+    _check(_library().cuStreamGetCaptureInfo_v2(stream, *given), "tell what it records")
+    if not nodes.value or not count.value:
+        return []
+    return [int(x or 0) for x in (_Handle * count.value).from_address(nodes.value)]
+
+
+def wait_for(nodes: Sequence[int], stream: int) -> None:
+    """Let the next thing that is recorded wait for some nodes, and for no others."""
+    given = (_Handle * max(len(nodes), 1))(*nodes)
+    code = _library().cuStreamUpdateCaptureDependencies(
+        stream, given, len(nodes), _SET_DEPENDENCIES
+    )
+    _check(code, "order what it records")
 
 
 def end_capture(stream: int) -> int:

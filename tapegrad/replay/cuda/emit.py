@@ -7,14 +7,17 @@ run to run are copied for them. Nothing here runs; `executable.py` does that.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...core.source import Location
 from ...core.tape import Value
 from ..ir.failing import can_fail, culprit
 from ..ir.program import (
     Access,
+    Attention,
     Callback,
     Compute,
     Contraction,
@@ -25,13 +28,17 @@ from ..ir.program import (
     Read,
     Shape,
     Store,
+    contiguous,
+    size_of,
 )
 from ..native.plan import Allocation, Plan
 from ..passes.builder import COPY
 from . import tuning
+from .gemm import by_columns
 from .kernel import GridKernel
 from .loops import GridSettings, loop
-from .sums import added, loop_of_contraction, loop_of_product
+from .matrices import Dims, arranged, grouped
+from .sums import added, loop_of_contraction, loop_of_product, triangle_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +61,8 @@ class KernelLaunch:
     status: int | None
     #: whether it is given the word that says that bad data were found
     failed: bool
-    #: where in the scratch memory each of its partial results begins
-    partials: tuple[int, ...]
+    #: where in the scratch memory each of its partial results begins, and its bytes
+    partials: tuple[tuple[int, int], ...]
     instruction: Instruction
 
 
@@ -63,10 +70,17 @@ class KernelLaunch:
 class Multiply:
     """A product that a library computes."""
 
-    product: Product
+    instruction: Product
 
 
-GridStep = KernelLaunch | Multiply | Callback
+@dataclass(frozen=True, slots=True)
+class Attend:
+    """Attention that a library computes."""
+
+    instruction: Attention
+
+
+GridStep = KernelLaunch | Multiply | Attend | Callback
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +110,8 @@ class GridEmitter:
         self._failures: list[tuple[str, Location | None]] = []
         self._scratch = 0
         self._number = max(self._allocations, default=0)
+        #: by value and by what is read of it: copies for libraries
+        self._copies: dict[int, dict[Any, Access]] = {}
 
     def run(self) -> GridSteps:
         for instruction in self._program.instructions:
@@ -103,6 +119,10 @@ class GridEmitter:
                 self._steps.append(instruction)
             elif isinstance(instruction, Product) and self._is_for_library(instruction):
                 self._multiply(instruction)
+            elif isinstance(instruction, Contraction):
+                self._contract(instruction)
+            elif isinstance(instruction, Attention):
+                self._attend(instruction)
             else:
                 self._loop(instruction)
         return GridSteps(
@@ -125,6 +145,8 @@ class GridEmitter:
         elif isinstance(instruction, Contraction):
             written = loop_of_contraction(instruction)
         assert isinstance(written, Loop), f"no kernel for {type(written).__name__}"
+        for value in instruction.writes():
+            self._copies.pop(value.number, None)
         guarded = bool(self._failures) and any(map(self._outlasts, instruction.writes()))
         self._launch(instruction, loop(written, self._allocations, self._settings, guarded))
 
@@ -140,12 +162,13 @@ class GridEmitter:
         return self._allocations[value.number].kind == "input"
 
     def _launch(self, instruction: Instruction, kernels: Sequence[GridKernel]) -> None:
+        position = self._scratch
         for kernel in kernels:
-            starts, position = [], 0
+            # Both kernels of a reduction in parts have the same; others may run at the same time.
+            starts, self._scratch = [], position
             for size in kernel.partials:
-                starts.append(position)
-                position += _rounded_up(size)
-            self._scratch = max(self._scratch, position)
+                starts.append((self._scratch, size))
+                self._scratch += _rounded_up(size)
             self._steps.append(
                 KernelLaunch(
                     kernel.text,
@@ -165,32 +188,200 @@ class GridEmitter:
 
     def _is_for_library(self, product: Product) -> bool:
         sizes = (*product.batch, product.rows, product.inner, product.columns)
-        return not product.triangle and all(sizes) and self._settings.computes(product)
+        of_sum = product.triangle == "out" and product.adds
+        return not of_sum and all(sizes) and self._settings.computes(product)
 
     def _multiply(self, product: Product) -> None:
-        """A product on memory that stays where it is."""
-        x = self._still(product, product.x, product.rows, product.inner)
-        y = self._still(product, product.y, product.inner, product.columns)
-        shape = (*product.batch, product.rows, product.columns)
-        moves = product.out.value.number in self._settings.moving
-        # A library does not ask whether bad data were found.
-        if moves or (self._failures and self._outlasts(product.out.value)):
-            out = self._new(product.out, shape)
-            if product.adds:
-                self._copy(out, product.out, shape, product.origins)
-            self._steps.append(Multiply(replace(product, x=x, y=y, out=out)))
-            self._copy(product.out, out, shape, product.origins)
-        else:
+        """A product on memory that a library takes; what does not count becomes zeros."""
+        batch, origins = product.batch, product.origins
+        shapes = [
+            (*batch, product.rows, product.inner),
+            (*batch, product.inner, product.columns),
+            (*batch, product.rows, product.columns),
+        ]
+        if product.triangle == "out":
+            self._multiply(replace(product, triangle=""))
+            self._loop(triangle_of(product.out, product.out, shapes[2], "out", origins))
+            return
+        if product.triangle:
+            x = self._new(product.x, shapes[0])
+            self._loop(triangle_of(x, product.x, shapes[0], product.triangle, origins))
+            product = replace(product, x=x, triangle="")
+        x, y = (
+            self._operand(*given, origins)
+            for given in zip((product.x, product.y), shapes[:2], strict=True)
+        )
+        if not self._is_elsewhere(product.out) and self._is_fit(product.out, shapes[2]):
             self._steps.append(Multiply(replace(product, x=x, y=y)))
+            self._changed(product.out)
+            return
+        out = self._aligned(self._dense_like(shapes[2]), shapes[2], product.out.value.dtype)
+        if product.adds:
+            self._copy(out, product.out, shapes[2], origins)
+        self._steps.append(Multiply(replace(product, x=x, y=y, out=out)))
+        self._copy(product.out, out, shapes[2], origins)
 
-    def _still(self, product: Product, given: Access, rows: int, columns: int) -> Access:
-        """An operand in memory that stays where it is: its own, or a copy's."""
-        if given.value.number not in self._settings.moving:
+    def _operand(self, given: Access, shape: Shape, origins: tuple[Origin, ...]) -> Access:
+        """A factor on memory that a library takes: its own, or a copy's.
+
+        A copy keeps the order of dimensions, and serves all products that read the same elements.
+        """
+        if given.value.number not in self._settings.moving and self._is_fit(given, shape):
             return given
-        shape = (*product.batch, rows, columns)
-        copy = self._new(given, shape)
-        self._copy(copy, given, shape, product.origins)
+        steps = given.strides if _collapses(given, shape) else contiguous(shape)
+        order = sorted(range(len(shape)), key=lambda d: (-abs(steps[d]), d))
+        key = (given.offset, *((given.strides[d], shape[d]) for d in order))
+        copies = self._copies.setdefault(given.value.number, {})
+        found = copies.get(key)
+        if found is None:
+            inner = tuple(shape[d] for d in order)
+            plain = self._dense_like(
+                tuple(n if steps[d] else 1 for n, d in zip(inner, order, strict=True))
+            )
+            to = self._aligned(plain, inner, given.value.dtype)
+            there = replace(given, strides=tuple(given.strides[d] for d in order))
+            self._copy(to, there, inner, origins)
+            found = copies[key] = to
+        strides = [0] * len(shape)
+        for d, step in zip(order, found.strides, strict=True):
+            strides[d] = step
+        return replace(found, strides=tuple(strides))
+
+    def _is_fit(self, given: Access, shape: Shape) -> bool:
+        """Whether a library takes memory as it is: few calls, and rows where it likes them."""
+        if not _collapses(given, shape):
+            return False
+        size = int(given.value.dtype.itemsize)
+        bytes_ = size_of(shape) * size
+        if bytes_ < tuning.MIN_BYTES_TO_ALIGN:
+            return True
+        distance = max(map(abs, given.strides[-2:]))
+        return not distance * size % tuning.ROW_ALIGNMENT
+
+    @staticmethod
+    def _dense_like(shape: Shape) -> tuple[int, ...]:
+        """Steps through memory without gaps; those of dimensions of one element are 0."""
+        steps = contiguous(shape)
+        return tuple(0 if n == 1 else step for n, step in zip(shape, steps, strict=True))
+
+    def _aligned(self, steps: tuple[int, ...], shape: Shape, dtype: Any) -> Access:
+        """New memory with such steps, in which rows begin where a library likes them to."""
+        size = int(dtype.itemsize)
+        wide = [d for d, step in enumerate(steps) if step]
+        count = size_of(tuple(shape[d] for d in wide))
+        found = list(steps)
+        if wide and count * size >= tuning.MIN_BYTES_TO_ALIGN:
+            unit = tuning.ROW_ALIGNMENT // size
+            last = shape[wide[-1]]
+            padded = -(-last // unit) * unit
+            for d in wide[:-1]:
+                found[d] = steps[d] // last * padded
+            count = count // last * padded
+        self._number += 1
+        value = Value(self._number, (count,), dtype)
+        self._allocations[self._number] = Allocation("arena", self._arena, count * size)
+        self._arena += _rounded_up(count * size)
+        return Access(value, 0, tuple(found))
+
+    def _contract(self, contraction: Contraction) -> None:
+        """Sums of products, as a product of a library where they can be that."""
+        found, shape = arranged(contraction), contraction.shape
+        given = (contraction.out, contraction.x, contraction.y)
+        known = self._settings.computes(Product((), 1, 1, 1, *given, contraction.origins))
+        same = contraction.x.value.dtype == contraction.y.value.dtype
+        many = size_of(shape) >= tuning.MIN_OPERATIONS_FOR_LIBRARY
+        if found is None or not (known and same and many):
+            self._loop(contraction)
+            return
+        batch, rows, inner, columns, swapped = found
+        factors = (contraction.y, contraction.x) if swapped else (contraction.x, contraction.y)
+        sizes = [size_of(tuple(shape[d] for d in dims)) for dims in (batch, rows, inner, columns)]
+        out = grouped(contraction.out, shape, (batch, rows, columns))
+        x = self._matrix(factors[0], contraction, (batch, rows, inner))
+        y = self._matrix(factors[1], contraction, (batch, inner, columns))
+        product = Product((sizes[0],), *sizes[1:], x, x, y, contraction.origins)
+        if out is not None and out.strides[2] == 1:
+            self._multiply(replace(product, out=out))
+        else:
+            made = (sizes[0], sizes[1], sizes[3])
+            dense = self._aligned(self._dense_like(made), made, contraction.out.value.dtype)
+            self._multiply(replace(product, out=dense))
+            order = (*batch, *rows, *columns)
+            inside = tuple(shape[d] for d in order)
+            to = replace(contraction.out, strides=tuple(contraction.out.strides[d] for d in order))
+            self._copy(
+                to, _within(dense, made, inside, (batch, rows, columns)), inside, product.origins
+            )
+
+    def _matrix(
+        self, given: Access, contraction: Contraction, groups: tuple[Dims, Dims, Dims]
+    ) -> Access:
+        """A factor by groups of dimensions, each seen as one: its own memory, or a copy's."""
+        shape = contraction.shape
+        found = grouped(given, shape, groups)
+        rows, columns = (size_of(tuple(shape[d] for d in group)) for group in groups[1:])
+        if found is not None and by_columns(rows, columns, found.strides[1:]) is not None:
+            return found
+        batch = groups[0] if any(given.strides[d] for d in groups[0]) else ()
+        lead = tuple(shape[d] for d in (*batch, *groups[1]))
+        last = tuple(shape[d] for d in groups[2])
+        made = (*lead, columns)
+        matrix = self._aligned(self._dense_like(made), made, given.value.dtype)
+        to = replace(matrix, strides=(*matrix.strides[:-1], *contiguous(last)))
+        order = (*batch, *groups[1], *groups[2])
+        there = replace(given, strides=tuple(given.strides[d] for d in order))
+        self._copy(to, there, (*lead, *last), contraction.origins)
+        step_of = dict(zip(order, to.strides, strict=True))
+        used = (batch, *groups[1:])
+        return replace(to, strides=tuple(step_of[g[-1]] if g else 0 for g in used))
+
+    def _attend(self, attention: Attention) -> None:
+        """Attention on memory that stays where it is."""
+        origins = attention.origins
+        of_queries, of_keys = ((*attention.batch, n) for n in (attention.queries, attention.keys))
+        shapes = [
+            *((*of_queries, attention.features), (*of_keys, attention.features)),
+            *((*of_keys, attention.value_features), (*of_queries, attention.value_features)),
+            *((*of_queries, 1), (*of_queries, attention.value_features)),
+        ]
+        operands = tuple(
+            self._dense(access, shape, origins)
+            for access, shape in zip(attention.operands, shapes, strict=False)
+        )
+        found = [
+            self._new(access, shape) if self._is_elsewhere(access) else access
+            for access, shape in zip(attention.results, attention.shapes(), strict=True)
+        ]
+        self._steps.append(Attend(replace(attention, operands=operands, results=tuple(found))))
+        for to, given, shape in zip(attention.results, found, attention.shapes(), strict=True):
+            self._changed(to)
+            if to is not given:
+                self._copy(to, given, shape, origins)
+
+    def _dense(self, given: Access, shape: Shape, origins: tuple[Origin, ...]) -> Access:
+        """An operand whose elements are all in memory that stays: its own, or a copy's."""
+        moves = given.value.number in self._settings.moving
+        if not moves and all(step or n == 1 for step, n in zip(given.strides, shape, strict=True)):
+            return given
+        copy = self._plain(shape, given.value.dtype)
+        self._copy(copy, given, shape, origins)
         return copy
+
+    def _is_elsewhere(self, out: Access) -> bool:
+        """Whether a library cannot write a result where it belongs.
+
+        It does not ask whether bad data were found, and memory that moves it does not find.
+        """
+        moves = out.value.number in self._settings.moving
+        return moves or (bool(self._failures) and self._outlasts(out.value))
+
+    def _changed(self, out: Access) -> None:
+        """Copies of a value that has changed are no longer copies."""
+        self._copies.pop(out.value.number, None)
+
+    def _plain(self, shape: Shape, dtype: Any) -> Access:
+        """New memory without gaps."""
+        return self._new(Access(Value(0, (), dtype), 0, contiguous(shape)), shape)
 
     def _new(self, like: Access, shape: Shape) -> Access:
         """Memory for a copy of what an access reads; dimensions in the same order."""
@@ -211,6 +402,23 @@ class GridEmitter:
         once = tuple(n if to.strides[d] else 1 for d, n in enumerate(shape))
         nodes = (Read(given), Compute(COPY, {}, (0,), given.value.dtype))
         self._loop(Loop(once, nodes, (Store(to, 1),), (), origins))
+
+
+def _collapses(given: Access, shape: Shape) -> bool:
+    """Whether all matrices of a batch are equally far apart, so that one call has them all."""
+    batch = [(s, n) for s, n in zip(given.strides[:-2], shape[:-2], strict=True) if n != 1]
+    return all(s == t * n for (s, _), (t, n) in itertools.pairwise(batch))
+
+
+def _within(dense: Access, made: Shape, inside: Shape, groups: tuple[Dims, Dims, Dims]) -> Access:
+    """An access by groups of dimensions, by its single dimensions."""
+    strides: list[int] = []
+    position = 0
+    for group, step in zip(groups, dense.strides, strict=True):
+        sizes = inside[position : position + len(group)]
+        position += len(group)
+        strides += [step * n for n in contiguous(sizes)]
+    return replace(dense, strides=tuple(strides))
 
 
 def _rounded_up(size: int) -> int:

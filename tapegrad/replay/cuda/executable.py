@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.arrays import bounds
 from ...core.failures import described
 from ...core.source import describe
 from ...core.switches import switches
@@ -23,9 +24,10 @@ from ..ir.program import Callback, Program, View, bytes_of, contiguous
 from ..native.plan import Allocation, Plan, plan
 from ..passes.pipeline import run_passes
 from .device import DeviceMemory, GridDevice
-from .emit import GridStep, GridSteps, KernelLaunch, Multiply, emit
+from .emit import Attend, GridStep, GridSteps, KernelLaunch, Multiply, emit
 from .loops import GridSettings
 from .machine import GPUMachine
+from .order import MemoryOrder, Range
 
 _WORD = 8
 
@@ -46,7 +48,8 @@ class GridProgram:
     ) -> None:
         self.device = device
         self._deterministic = deterministic
-        lowered = run_passes(program, GPUMachine(), lambda: None)
+        machine = GPUMachine(device.without_attention())
+        lowered = run_passes(program, machine, lambda: None, without={"rewrite"})
         self.plan: Plan = plan(lowered, 1)
         self.program = self.plan.program
         self.bound: dict[int, Any] = {}
@@ -87,9 +90,9 @@ class GridProgram:
     def describe(self) -> str:
         steps = self.emitted.steps
         kernels = sum(isinstance(step, KernelLaunch) for step in steps)
-        products = sum(isinstance(step, Multiply) for step in steps)
-        called = len(steps) - kernels - products
-        return f"as {kernels} kernels, {products} products of libraries, {called} callbacks"
+        calls = sum(isinstance(step, (Multiply, Attend)) for step in steps)
+        called = len(steps) - kernels - calls
+        return f"as {kernels} kernels, {calls} calls of libraries, {called} callbacks"
 
     @property
     def emitted(self) -> GridSteps:
@@ -200,22 +203,61 @@ class RecordedSteps:
 
     def _ask(self, steps: list[GridStep], first: bool) -> None:
         """Ask the device for some steps, after what every run begins with."""
-        device = self._device
+        device, order = self._device, MemoryOrder()
         if first and self.emitted.failures:
+            device.after(order.add((), [self._of_status(0, self._status_words)]))
             device.clear(self._status, _WORD * self._status_words)
         for step in steps:
+            device.after(order.add(*self._ranges(step)))
             if isinstance(step, KernelLaunch):
                 words = [self._given(p.value, p.offset) for p in step.pointers]
                 if step.status is not None:
                     words.append(self._status.address + _WORD * (1 + step.status))
                 words += [self._status.address] if step.failed else []
-                words += [self._scratch.address + start for start in step.partials]
+                words += [self._scratch.address + start for start, _ in step.partials]
                 device.launch(self._functions[step.text], step.blocks, step.threads, words)
+            elif isinstance(step, Attend):
+                accesses = (*step.instruction.operands, *step.instruction.results)
+                places = [self._given(a.value.number, 0) for a in accesses]
+                device.attend(step.instruction, places)
             else:
                 assert not isinstance(step, Callback)
-                product = step.product
+                product = step.instruction
                 operands = (product.out, product.x, product.y)
                 device.multiply(product, *(self._given(a.value.number, 0) for a in operands))
+
+    def _ranges(self, step: GridStep) -> tuple[list[Range], list[Range]]:
+        """The memory that a step reads, and that it writes."""
+        assert not isinstance(step, Callback)
+        instruction = step.instruction
+        changed = {v.number for v in instruction.writes()}
+        used = {v.number for v in instruction.reads()} - changed
+        reads, writes = ([self._range(number) for number in some] for some in (used, changed))
+        if isinstance(step, KernelLaunch):
+            writes += [
+                (self._scratch.address + start, self._scratch.address + start + size)
+                for start, size in step.partials
+            ]
+            if step.status is not None:
+                writes += [self._of_status(0, 1), self._of_status(1 + step.status, 1)]
+            elif step.failed:
+                reads.append(self._of_status(0, 1))
+        return reads, writes
+
+    def _of_status(self, first: int, count: int) -> Range:
+        start = self._status.address + _WORD * first
+        return start, start + _WORD * count
+
+    def _range(self, number: int) -> Range:
+        """Where a value is; one that moves has addresses that nothing else has."""
+        allocation = self.emitted.allocations[number]
+        slot = self._slots.get((allocation.kind, allocation.index))
+        if slot is not None:
+            return (1 << 62) + slot, (1 << 62) + slot + 1
+        start = self._fixed(allocation)
+        if allocation.kind == "input" and allocation.index not in self._cells:
+            return bounds(self._bound[allocation.index])
+        return start, start + max(allocation.size, 1)
 
     def _given(self, number: int, offset: int) -> int:
         """What a kernel is given of a value: where it is, or the word that says where it is."""
@@ -245,7 +287,7 @@ class RecordedSteps:
         self._device.fill(self._words, self._table)
         self._sent = None
 
-    def separate(self) -> Iterator[tuple[KernelLaunch | Multiply, Any]]:
+    def separate(self) -> Iterator[tuple[KernelLaunch | Multiply | Attend, Any]]:
         """Each step except callbacks, recorded by itself."""
         for step in self.emitted.steps:
             if not isinstance(step, Callback):

@@ -10,15 +10,15 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...core import locks
 from ...core.device import cupy
 from ...core.switches import switches
-from ..ir.program import Product, View
-from . import blaslt, driver, modules, tuning
+from ..ir.program import Attention, Product, View
+from . import blaslt, cudnn, driver, modules, tuning
 from .device import DeviceMemory
 from .gemm import matrix_products
 from .grid import DeviceGrid, Grid
@@ -44,6 +44,14 @@ class Graph:
             driver.drop_graph(self.handle)
 
 
+class RecordedStep(NamedTuple):
+    """Work for the stream of recordings, given scratch memory if it has a slot there."""
+
+    work: Callable[[int], None]
+    waits: list[int]
+    slot: int | None
+
+
 class GPU:
     """One GPU of this computer."""
 
@@ -59,11 +67,16 @@ class GPU:
         self._capability = (major, minor)
         self._version = int(self._cupy.cuda.runtime.driverGetVersion())
         self._lock = locks.new()
-        #: of what is being recorded: its steps, what they need as long as they exist, how many
-        #: bytes products leave between their kernels, and where
-        self._steps: list[Callable[[], None]] = []
+        #: of what is being recorded: its steps, those that the next one waits for, what they need
+        #: as long as they exist, and how many bytes libraries leave between their kernels
+        self._steps: list[RecordedStep] = []
+        self._waits: list[int] = []
         self._parts: list[Any] = []
-        self._workspace = self._scratch = 0
+        self._workspace = 0
+        #: the last step that was given each piece of scratch memory; -1 if none was
+        self._users: list[int] = []
+        #: by what decides them: plans of attention
+        self._plans: dict[Any, cudnn.AttentionPlan] = {}
 
     # -- what programs need ------------------------------------------------------------------
 
@@ -72,6 +85,9 @@ class GPU:
 
     def computes(self, product: Product) -> bool:
         return blaslt.computes(product.x.value.dtype) and blaslt.computes(product.out.value.dtype)
+
+    def without_attention(self) -> str | None:
+        return cudnn.missing()
 
     def functions(self, texts: Iterable[str]) -> dict[str, Any]:
         driver.use_context(self._context)
@@ -106,26 +122,31 @@ class GPU:
 
     # -- what can be recorded ----------------------------------------------------------------
 
+    def after(self, steps: Sequence[int]) -> None:
+        self._waits = list(steps)
+
     def clear(self, memory: DeviceMemory, size: int) -> None:
-        self._steps.append(functools.partial(driver.clear, memory.address, size, self._stream))
+        self._add(lambda scratch: driver.clear(memory.address, size, self._stream))
 
     def launch(self, function: Any, blocks: int, threads: int, words: Sequence[int]) -> None:
-        def work() -> None:
+        def work(scratch: int) -> None:
             driver.launch(function.handle, blocks, threads, words, self._stream)
 
-        self._steps.append(work)
+        self._add(work)
         self._parts.append(function)
 
     def multiply(self, product: Product, out: int, x: int, y: int) -> None:
         operands = blaslt.Operands(y, x, out, product.x.value.dtype, product.out.value.dtype)
+        calls = []
         for call in matrix_products(product):
             prepared = blaslt.Prepared(call, operands, switches.precision)
-            choice = self._choice(prepared)
-            self._workspace = max(self._workspace, choice.workspace)
-            self._steps.append(functools.partial(self._multiply, prepared, choice))
+            calls.append((prepared, self._choice(prepared)))
 
-    def _multiply(self, prepared: blaslt.Prepared, choice: blaslt.Algorithm) -> None:
-        prepared.run(self._products, choice, self._scratch, self._stream)
+        def work(scratch: int) -> None:
+            for prepared, choice in calls:
+                prepared.run(self._products, choice, scratch, self._stream)
+
+        self._add(work, max(choice.workspace for _, choice in calls))
 
     def _choice(self, prepared: blaslt.Prepared) -> blaslt.Algorithm:
         """The algorithm for a product."""
@@ -134,23 +155,57 @@ class GPU:
             raise RuntimeError(f"cuBLAS has no algorithm for {prepared.call}")
         return found[0]
 
+    def attend(self, attention: Attention, addresses: Sequence[int]) -> None:
+        key = cudnn.key_of(attention)
+        if key not in self._plans:
+            self._plans[key] = cudnn.AttentionPlan(attention, self._attention_handle)
+        plan = self._plans[key]
+        accesses = (*attention.operands, *attention.results)
+        places = [
+            address + access.offset * int(access.value.dtype.itemsize)
+            for address, access in zip(addresses, accesses, strict=True)
+        ]
+        self._add(functools.partial(plan.run, places), plan.workspace)
+        self._parts.append(plan)
+
+    @functools.cached_property
+    def _attention_handle(self) -> Any:
+        return cudnn.new_handle(self._stream)
+
+    def _add(self, work: Callable[[int], None], workspace: int = 0) -> None:
+        """A step that is given scratch memory; few steps at a time have some."""
+        waits, number = set(self._waits), len(self._steps)
+        slot = None
+        if workspace:
+            slot = min(range(tuning.WORKSPACES), key=lambda i: self._users[i])
+            if self._users[slot] >= 0:
+                waits.add(self._users[slot])
+            self._users[slot] = number
+            self._workspace = max(self._workspace, workspace)
+        self._steps.append(RecordedStep(work, sorted(waits), slot))
+
     # -- running -----------------------------------------------------------------------------
 
     def record(self, work: Callable[[], None]) -> Graph:
         with self._lock:
             driver.use_context(self._context)
             self._steps, self._parts, self._workspace = [], [], 0
+            self._users = [-1] * tuning.WORKSPACES
             work()
-            scratch = self.memory(self._workspace)
-            self._scratch = scratch.address
+            steps, self._steps = self._steps, []
+            used = [step.slot for step in steps if step.slot is not None]
+            scratch = [self.memory(self._workspace) for _ in range(max(used, default=-1) + 1)]
             driver.begin_capture(self._stream)
             try:
-                for step in self._steps:
-                    step()
+                nodes: list[list[int]] = []
+                for step in steps:
+                    driver.wait_for([n for other in step.waits for n in nodes[other]], self._stream)
+                    step.work(0 if step.slot is None else scratch[step.slot].address)
+                    nodes.append(driver.newest_nodes(self._stream))
+                driver.wait_for([n for made in nodes for n in made], self._stream)
             finally:
                 handle = driver.end_capture(self._stream)
-                made = Graph(handle, [*self._parts, scratch])
-                self._steps = []
+                made = Graph(handle, [*self._parts, *scratch])
             return made
 
     def fill(self, table: Any, memory: DeviceMemory) -> None:

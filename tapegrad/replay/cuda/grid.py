@@ -66,10 +66,11 @@ class Grid(Protocol):
     def guard(self) -> None:
         """Do nothing from here on if a kernel has found bad data."""
 
-    def phase(self) -> Any:
+    def phase(self, in_warp: bool = False) -> Any:
         """A context in which all threads of a block do something; gives the number of the thread.
 
-        Nothing that a thread has in registers lasts from one phase to the next.
+        If it is enough that the 32 threads of each warp have ended the phase before, it is
+        `in_warp`. Nothing that a thread has in registers lasts from one phase to the next.
         """
 
     def shared(self, dtype: Any, count: int) -> str:
@@ -114,8 +115,10 @@ class DeviceGrid(_Guarded):
         self.code.line(f"%lane = zext nneg i32 {lane} to i64")
 
     @contextmanager
-    def phase(self) -> Iterator[str]:
-        if self._phases:
+    def phase(self, in_warp: bool = False) -> Iterator[str]:
+        if self._phases and in_warp:
+            self.code.call("void", "llvm.nvvm.bar.warp.sync", ("i32", "-1"), pure=False)
+        elif self._phases:
             self.code.call("void", "llvm.nvvm.barrier0", pure=False)
         self._phases += 1
         yield "%lane"
@@ -177,7 +180,7 @@ class HostGrid(_Guarded):
         self.threads = threads
 
     @contextmanager
-    def phase(self) -> Iterator[str]:
+    def phase(self, in_warp: bool = False) -> Iterator[str]:
         with self.code.loop("0", str(self.threads)) as lane:
             yield lane
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...core import dtypes
 from ...core.switches import switches
-from ..ir.program import Instruction, Product
+from ..ir.program import Attention, Instruction, Product
 
 #: by compute capability and kind of factors: operations of one multiprocessor in each cycle
 _OPERATIONS = {
@@ -30,11 +30,13 @@ class Limits(NamedTuple):
     capability: tuple[int, int]
 
     def operations_per_second(self, instruction: Instruction) -> float | None:
-        """Multiplications and additions of a product; None where that is not known."""
+        """Multiplications and additions of products; None where that is not known."""
         rates = _OPERATIONS.get(self.capability)
-        if rates is None or not isinstance(instruction, Product):
+        if rates is None or not isinstance(instruction, (Product, Attention)):
             return None
-        return self.cycles_per_second * rates[_kind(instruction.x.value.dtype)]
+        is_product = isinstance(instruction, Product)
+        factor = instruction.x if is_product else instruction.operands[0]
+        return self.cycles_per_second * rates[_kind(factor.value.dtype)]
 
 
 def _kind(dtype: Any) -> str:

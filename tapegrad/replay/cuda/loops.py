@@ -123,11 +123,30 @@ class GridWriter(ElementWriter):
         with self.grid.phase() as lane:
             first = code.value(f"mul nsw i64 %block, {tile}")
             first = code.value(f"add nsw i64 {first}, {lane}")
-            for i in range(each):
-                flat = first if i == 0 else code.value(f"add nsw i64 {first}, {i * threads}")
-                with code.when(code.value(f"icmp slt i64 {flat}, {total}")):
-                    self._elements(dims, split, flat)
+            if each > 1:
+                last = code.value(f"add nsw i64 {first}, {tile - threads}")
+                with code.when(code.value(f"icmp slt i64 {last}, {total}")):
+                    steps = [code.value(f"add nsw i64 {first}, {i * threads}") for i in range(each)]
+                    self._several([self._at(flat, dims) for flat in steps])
+            if each == 1 or total % tile:
+                with code.loop("0", str(each)) as i:
+                    step = code.value(f"mul nsw i64 {i}, {threads}")
+                    flat = code.value(f"add nsw i64 {first}, {step}")
+                    mine = code.value(f"icmp slt i64 {flat}, {total}")
+                    if each > 1:
+                        late = code.value(f"icmp sge i64 {last}, {total}")
+                        mine = code.value(f"and i1 {mine}, {late}")
+                    with code.when(mine):
+                        self._elements(dims, split, flat)
         return self._kernel("map", -(-total // tile))
+
+    def _several(self, places: list[dict[int, str]]) -> list[list[Register]]:
+        """Elements at some indices: all is read before the first is written."""
+        found = [self.nodes(indices) for indices in places]
+        for values, indices in zip(found, places, strict=True):
+            for store in self.loop.stores:
+                self.store(store, values, indices)
+        return found
 
     def _elements(self, dims: list[int], split: list[int], flat: str) -> None:
         """The elements of one thread: one, or all along the dimensions that are not shared."""
@@ -168,13 +187,12 @@ class GridWriter(ElementWriter):
         dtypes = [running_dtype(fold) for fold in loop.folds]
         sizes = [dtype.itemsize * shape.parts * shape.kept for dtype in dtypes]
 
-        def elements(result: str, position: str) -> list[Register]:
-            indices = self._at(result, kept) | self._at(position, folds)
-            indices = {d: indices[d] for d in sorted(indices)}
-            values = self.nodes(indices)
-            for store in loop.stores:
-                self.store(store, values, indices)
-            return [values[fold.node] for fold in loop.folds]
+        def elements(result: str, positions: list[str]) -> list[list[Register]]:
+            outside = self._at(result, kept)
+            places = [outside | self._at(position, folds) for position in positions]
+            places = [{d: indices[d] for d in sorted(indices)} for indices in places]
+            found = self._several(places)
+            return [[values[fold.node] for fold in loop.folds] for values in found]
 
         def part_of(result: str, part: str) -> list[str]:
             before = self.code.value(f"mul nsw i64 {part}, {shape.kept}")
@@ -182,9 +200,9 @@ class GridWriter(ElementWriter):
             cells = enumerate(dtypes)
             return [self.code.element(f"%partial{i}", dtype, position) for i, dtype in cells]
 
-        def parts(result: str, part: str) -> list[Register]:
-            cells = part_of(result, part)
-            return [self.code.load(c, dtype) for c, dtype in zip(cells, dtypes, strict=True)]
+        def parts(result: str, positions: list[str]) -> list[list[Register]]:
+            cells = [zip(part_of(result, part), dtypes, strict=True) for part in positions]
+            return [[self.code.load(c, dtype) for c, dtype in part] for part in cells]
 
         def leave(result: str, totals: list[Register]) -> None:
             outside = self._at(result, kept)
@@ -211,10 +229,13 @@ class GridWriter(ElementWriter):
         self,
         shape: FoldShape,
         dtypes: list[Any],
-        elements: Callable[[str, str], list[Register]],
+        elements: Callable[[str, list[str]], list[list[Register]]],
         leave: Callable[[str, list[Register]], None],
     ) -> None:
-        """Fold what `elements` gives at each position of a result, and `leave` the totals."""
+        """Fold what `elements` gives at positions of a result, and `leave` the totals.
+
+        A thread reads several elements before it folds them: memory answers late.
+        """
         code = self._begin(shape.threads)
         grid, folds = self.grid, list(zip(self.loop.folds, dtypes, strict=True))
         starts = [literal(scalar.start_of(fold.primitive, dtype), dtype) for fold, dtype in folds]
@@ -227,18 +248,34 @@ class GridWriter(ElementWriter):
             totals = [code.cell(dtype) for dtype in dtypes]
             for start, total in zip(starts, totals, strict=True):
                 code.store(start, total)
-            with (
-                self._of_thread(shape, lane) as (result, first, end),
-                code.loop(first, end, shape.lanes) as position,
-            ):
-                found = elements(result, position)
-                for (fold, dtype), total, value in zip(folds, totals, found, strict=True):
-                    fold_into(code, fold, total, converted(code, value, dtype))
+
+            def fold_at(result: str, positions: list[str]) -> None:
+                for found in elements(result, positions):
+                    for (fold, dtype), total, value in zip(folds, totals, found, strict=True):
+                        fold_into(code, fold, total, converted(code, value, dtype))
+
+            with self._of_thread(shape, lane) as (result, first, end):
+                several, step = tuning.ELEMENTS_PER_FOLDING, shape.lanes
+                if shape.part_length >= several * step:
+                    # So many times several elements, then the rest one by one.
+                    span = code.value(f"sub nsw i64 {end}, {first}")
+                    span = code.call("i64", "llvm.smax.i64", ("i64", span), ("i64", "0"))
+                    count = code.value(f"add nsw i64 {span}, {step - 1}")
+                    count = code.value(f"udiv i64 {count}, {several * step}")
+                    with code.loop("0", count) as i:
+                        before = code.value(f"mul nsw i64 {i}, {several * step}")
+                        position = code.value(f"add nsw i64 {first}, {before}")
+                        later = [f"add nsw i64 {position}, {n * step}" for n in range(several)]
+                        fold_at(result, [code.value(text) for text in later])
+                    done = code.value(f"mul nsw i64 {count}, {several * step}")
+                    first = code.value(f"add nsw i64 {first}, {done}")
+                with code.loop(first, end, step) as position:
+                    fold_at(result, [position])
             for dtype, total, cell in zip(dtypes, totals, cells(lane), strict=True):
                 code.store(code.load(total, dtype), cell)
         step = shape.lanes // 2
         while step:
-            with grid.phase() as lane:
+            with grid.phase(shape.in_warp) as lane:
                 below = code.value(f"icmp slt i64 {shape.fold_lane(code, lane)}, {step}")
                 with code.when(below):
                     distance = step if shape.along else step * shape.results
@@ -248,7 +285,7 @@ class GridWriter(ElementWriter):
                     ):
                         fold_into(code, fold, mine, code.load(theirs, dtype))
             step //= 2
-        with grid.phase() as lane:
+        with grid.phase(shape.in_warp) as lane:
             leader = code.value(f"icmp eq i64 {shape.fold_lane(code, lane)}, 0")
             with code.when(leader), self._of_thread(shape, lane) as (result, _, _):
                 leave(result, [code.load(c, d) for c, d in zip(cells(lane), dtypes, strict=True)])
@@ -320,9 +357,13 @@ class FoldShape:
         self.along = along
         if along:
             short = folded <= tuning.MAX_FOLDED_PER_WARP
+            if kept >= tuning.MIN_RESULTS_FOR_LONG_WARPS:
+                short = folded <= tuning.MAX_FOLDED_PER_LONG_WARP
             self.lanes = tuning.WARP if short else tuning.FOLD_THREADS
         else:
             self.lanes = tuning.FOLD_THREADS // tuning.WARP
+        #: whether the threads of a result run in lockstep
+        self.in_warp = along and self.lanes == tuning.WARP
         self.threads = tuning.FOLD_THREADS
         #: results of a block, and how many blocks have all of them
         self.results = self.threads // self.lanes
@@ -330,6 +371,8 @@ class FoldShape:
         wanted = -(-tuning.WANTED_BLOCKS // self.groups)
         longest = max(folded // (self.lanes * tuning.MIN_STEPS_OF_PART), 1)
         few = self.groups < tuning.WANTED_BLOCKS // 2
+        if self.in_warp and kept >= tuning.MIN_RESULTS_FOR_LONG_WARPS:
+            few = False
         self.parts = min(wanted, longest) if few and not whole else 1
         self.part_length = -(-max(folded, 1) // self.parts)
         self.parts = max(-(-folded // self.part_length), 1)

@@ -1,8 +1,8 @@
 """Sums of products as loops: what no library of the GPU computes.
 
-Comes in: a `Contraction`, or a `Product` of which only a triangle counts, or whose dtype or sizes
-no library has. Goes out: a `Loop` that multiplies elements and folds the products. Called by
-`emit.py`.
+Comes in: a `Contraction`, or a `Product` whose dtype or sizes no library has. Goes out: a `Loop`
+that multiplies elements and folds the products. There are loops here too for what libraries do not
+know of products: triangles, and sums with what is there. Called by `emit.py`.
 """
 
 from __future__ import annotations
@@ -63,6 +63,24 @@ def loop_of_product(product: Product) -> Loop:
         nodes.append(Compute(computing("x * y", ("x", "y")), {}, (0, 1), dtype))
     fold = LoopFold(access(product.out, 0, 1), len(nodes) - 1, folding("a + x"), (batch + 2,))
     return Loop(shape, tuple(nodes), (), (fold,), product.origins)
+
+
+#: of a row i and a column j of a matrix: what counts of it
+_KEPT = {"out": "(j <= i)", "lower": "(j <= i)", "upper": "(j >= i)"}
+
+
+def triangle_of(
+    to: Access, given: Access, shape: Shape, triangle: str, origins: tuple[Origin, ...]
+) -> Loop:
+    """A copy of matrices with zeros where they do not count."""
+    last = len(shape) - 1
+    nodes: list[Node] = [Read(given)]
+    for d in (last - 1, last):
+        nodes.append(Position(0, tuple(int(d == e) for e in range(last + 1))))
+    nodes.append(Compute(computing(_KEPT[triangle], ("i", "j")), {}, (1, 2), np.dtype(np.bool_)))
+    chosen = computing("where(c, x, zero)", ("c", "x", "zero"))
+    nodes.append(Compute(chosen, {}, (3, 0, Literal(0.0)), to.value.dtype))
+    return Loop(shape, tuple(nodes), (Store(to, 4),), (), origins)
 
 
 def added(to: Access, given: Access, shape: Shape, origins: tuple[Origin, ...]) -> Loop:

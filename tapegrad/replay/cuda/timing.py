@@ -15,6 +15,7 @@ import numpy as np
 from ...core import numeric
 from ..ir.program import (
     Access,
+    Attention,
     Input,
     Instruction,
     Loop,
@@ -68,7 +69,7 @@ def measure(program: GridProgram) -> list[StepTiming]:
     found = []
     for step, alone in recorded.separate():
         seconds = device.seconds(alone)
-        instruction = step.instruction if isinstance(step, KernelLaunch) else step.product
+        instruction = step.instruction
         found.append(
             StepTiming(
                 seconds,
@@ -111,6 +112,10 @@ def _touched(access: Access, shape: tuple[int, ...]) -> int:
 
 
 def _operations(instruction: Instruction) -> int:
+    if isinstance(instruction, Attention):
+        scores = (*instruction.batch, instruction.queries, instruction.keys)
+        wide, products = instruction.features, 5 if instruction.backward else 2
+        return products * 2 * wide * size_of(scores) // (2 if instruction.causal else 1)
     if not isinstance(instruction, Product):
         return 0
     sizes = (*instruction.batch, instruction.rows, instruction.inner, instruction.columns)

@@ -17,14 +17,27 @@ ELEMENTS_PER_THREAD = 4
 FOLD_THREADS = 256
 #: elements of a result, at most, that one warp folds; more are folded by a whole block
 MAX_FOLDED_PER_WARP = 512
+#: the same where there are so many results that warps fill the GPU
+MAX_FOLDED_PER_LONG_WARP = 4096
+MIN_RESULTS_FOR_LONG_WARPS = 2048
+#: elements that a thread reads before it folds them
+ELEMENTS_PER_FOLDING = 4
 #: blocks that keep a GPU busy; a reduction with fewer is cut into parts
-WANTED_BLOCKS = 512
+WANTED_BLOCKS = 1056
 #: elements that each thread of a part folds, at least
 MIN_STEPS_OF_PART = 4
 #: threads of a block that scans lines
 SCAN_THREADS = 64
 #: bytes to whose multiples memory for copies and partial results is rounded up
 ALIGNMENT = 256
+#: bytes to whose multiples rows of matrices should begin for cuBLAS, and of a matrix, at least, for
+#: which a copy pays: of bfloat16, 8,192x768x50,257 takes 6.6 ms with rows of 50,257 elements
+ROW_ALIGNMENT = 16
+MIN_BYTES_TO_ALIGN = 1 << 20
+#: multiplications of sums of products, at least, that a library computes; fewer are a loop
+MIN_OPERATIONS_FOR_LIBRARY = 1 << 15
+#: how many calls of libraries that need scratch memory may run at the same time
+WORKSPACES = 4
 #: how often a step is run to find out how long it takes
 MEASURING_ROUNDS = 3
 #: bytes that a product of cuBLAS may leave between its kernels

@@ -310,11 +310,12 @@ class Attention:
 
     Forward it makes `out` and `lse`, the logarithm of the sum of the powers of each row, of
     `operands` q, k and v. Backward it makes the gradients of q, k and v, of `operands` q, k, v,
-    the gradient of `out`, `lse`, and `delta`, the sum of that gradient times `out` in each row. The
-    last two strides of an access are the matrix's, and the last one is 1, except for that of the
-    mask. A mask of booleans says what counts; another one is added. With `state`, the seed and the
-    offset of a generator, probabilities are dropped with the chance `dropout`. A row without any
-    key gets zeros if it is `safe`, else NaN.
+    the gradient of `out`, `lse`, and `delta`, the sum of that gradient times `out` in each row. In
+    half precision, `lse` is float32 and the last operand is `out` itself. The last two strides of
+    an access are the matrix's, and the last one is 1, except for that of the mask. A mask of
+    booleans says what counts; another one is added. With `state`, the seed and the offset of a
+    generator, probabilities are dropped with the chance `dropout`. A row without any key gets zeros
+    if it is `safe`, else NaN.
     """
 
     batch: Shape

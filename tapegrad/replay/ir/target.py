@@ -104,8 +104,8 @@ class Machine(Protocol):
     def parts_at_a_time(self) -> int:
         """How many of those there may be before they are added."""
 
-    def check_attention(self, dtype: Any) -> None:
-        """Attention of a dtype can be computed in tiles."""
+    def check_attention(self, dtype: Any, is_plain: bool) -> None:
+        """Attention of a dtype can be computed in tiles; plain one has no mask and no dropout."""
 
     def check_fold(self, primitive: Primitive, dtype: Any) -> None:
         """Elements of a dtype can be reduced by a primitive's expression."""

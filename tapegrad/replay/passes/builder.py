@@ -413,8 +413,12 @@ class Builder:
         safe: bool,
         backward: bool,
     ) -> None:
-        """Attention in tiles, or its gradients; see `Attention`. Halves are computed in float32."""
-        if any(numeric.is_half(x.dtype) for x in results):
+        """Attention in tiles, or its gradients; see `Attention`.
+
+        If the machine knows no attention of halves, they are computed in float32.
+        """
+        is_plain = mask is None and state is None
+        if numeric.is_half(results[0].dtype) and not self._attends(results[0].dtype, is_plain):
             wide = [self.new(x.shape, self.widest(x.dtype)) for x in results]
             options: dict[str, Any] = {"scale": scale, "causal": causal, "dropout": dropout}
             options |= {"safe": safe, "backward": backward}
@@ -423,11 +427,13 @@ class Builder:
                 self.rounded(x, found)
             return
         dtype = results[0].dtype
-        given = [self._in_rows(self.widened(x)) for x in operands]
-        if dtype not in (np.float32, np.float64) or any(x.dtype != dtype for x in given):
-            raise NoLowering(f"attention of {dtype}")
-        self.machine.check_attention(dtype)
+        self.machine.check_attention(dtype, is_plain)
+        # Machines compute either with sums of gradients times results, or with the results.
+        chosen = [*operands[:5], *operands[6 if numeric.is_half(dtype) else 5 :][:1]]
+        given = [self._in_rows(x if x.dtype == dtype else self.widened(x)) for x in chosen]
         q, k, v = given[:3]
+        if any(x.dtype not in (dtype, self.widest(dtype)) for x in given):
+            raise NoLowering(f"attention of several dtypes, {dtype} among them")
         *batch, queries, features = q.shape
         if mask is not None and mask.dtype != np.bool_:
             mask = self.widened(mask)
@@ -457,6 +463,13 @@ class Builder:
                 self.origins,
             )
         )
+
+    def _attends(self, dtype: Any, is_plain: bool) -> bool:
+        try:
+            self.machine.check_attention(dtype, is_plain)
+        except NoLowering:
+            return False
+        return True
 
     def _pair(self, x: Any, dimensions: int) -> Access:
         """Two numbers that lie side by side, as every step of a kernel reads them."""

@@ -7,7 +7,7 @@ Comes in: a recorded program and a `Machine`. Goes out: the program after all pa
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
 
 from ..ir.program import Program
@@ -48,13 +48,18 @@ def skipped_passes() -> set[str]:
     return set(os.environ.get("TAPEGRAD_WITHOUT", "").split(",")) - {""}
 
 
-def run_passes(program: Program, machine: Machine, after: Callable[[], None]) -> Program:
-    """A program after all passes; calls `after` after each.
+def run_passes(
+    program: Program,
+    machine: Machine,
+    after: Callable[[], None],
+    without: Set[str] = frozenset(),
+) -> Program:
+    """A program after all passes except those `without`; calls `after` after each.
 
     TAPEGRAD_WITHOUT=name,name leaves some out, to find a wrong one.
     """
-    passes = passes_for(machine)
-    skipped = skipped_passes()
+    passes = {name: change for name, change in passes_for(machine).items() if name not in without}
+    skipped = skipped_passes() - without
     unknown = sorted(skipped - passes.keys() | skipped & {"lower"})
     if unknown:
         can = ", ".join(name for name in passes if name != "lower")
