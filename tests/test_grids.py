@@ -103,6 +103,29 @@ def test_shapes_of_reductions_cover_every_way() -> None:
 # -- products --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "sizes", [(6, 5, 7), (9, 16, 3), (5, 3, 8), (1, 5, 6), (17, 1, 1)], ids=str
+)
+def test_odd_products_are_filled_up(
+    sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "MIN_OPERATIONS_TO_PAD", 1)
+    rows, inner, columns = sizes
+    w = randn(columns, inner).bfloat16().requires_grad_()
+
+    def step(x: Any) -> Any:
+        w.grad = None
+        found = x @ w.mT
+        (found.float() ** 2).sum().backward()
+        return found.detach(), w.grad.detach().clone()
+
+    fast = tg.compile(step, fullgraph=True, backend="simulated")
+    for seed in range(5):
+        x = randn(rows, inner, seed=seed).bfloat16()
+        for a, b in zip(fast(x), step(x), strict=True):
+            close(a.float(), b.float(), 2e-2)
+
+
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3), (1, 4)], ids=str)
 @pytest.mark.parametrize("sizes", [(4, 5, 6), (1, 5, 6), (4, 1, 6), (4, 5, 1), (1, 1, 1)], ids=str)
 def test_products_of_all_layouts(sizes: tuple[int, ...], batch: tuple[int, ...]) -> None:

@@ -43,6 +43,9 @@ class GridDevice(Protocol):
     def memory(self, size: int) -> DeviceMemory:
         """New memory, with anything in it."""
 
+    def zero(self, address: int, size: int) -> None:
+        """Fill memory with zeros, before what is run next."""
+
     def address(self, array: Any) -> int:
         """Where an array begins in the memory of the device."""
 
@@ -124,6 +127,9 @@ class HostDevice:
 
     def memory(self, size: int) -> HostMemory:
         return HostMemory(size)
+
+    def zero(self, address: int, size: int) -> None:
+        ctypes.memset(address, 0, size)
 
     def address(self, array: Any) -> int:
         first: int = array.__array_interface__["data"][0]

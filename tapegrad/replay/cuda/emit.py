@@ -96,6 +96,8 @@ class GridSteps:
     failures: tuple[tuple[str, Location | None], ...]
     #: bytes of scratch memory, for what one kernel leaves for the next
     scratch: int
+    #: where in the arena memory begins that must be zeros at first, and its bytes
+    zeros: tuple[tuple[int, int], ...]
 
 
 class GridEmitter:
@@ -110,6 +112,8 @@ class GridEmitter:
         self._failures: list[tuple[str, Location | None]] = []
         self._scratch = 0
         self._number = max(self._allocations, default=0)
+        #: where in the arena memory begins whose gaps must be zeros, and its bytes
+        self._zeros: list[tuple[int, int]] = []
         #: by value and by what is read of it: copies for libraries
         self._copies: dict[int, dict[Any, Access]] = {}
 
@@ -131,6 +135,7 @@ class GridEmitter:
             self._arena,
             tuple(self._failures),
             self._scratch,
+            tuple(self._zeros),
         )
 
     # -- kernels -----------------------------------------------------------------------------
@@ -207,30 +212,50 @@ class GridEmitter:
             x = self._new(product.x, shapes[0])
             self._loop(triangle_of(x, product.x, shapes[0], product.triangle, origins))
             product = replace(product, x=x, triangle="")
-        x, y = (
-            self._operand(*given, origins)
-            for given in zip((product.x, product.y), shapes[:2], strict=True)
+        inner, columns = (
+            self._padded(product, product.inner),
+            self._padded(product, product.columns),
         )
-        if not self._is_elsewhere(product.out) and self._is_fit(product.out, shapes[2]):
-            self._steps.append(Multiply(replace(product, x=x, y=y)))
+        x = self._operand(product.x, shapes[0], origins, inner > product.inner)
+        odd = inner > product.inner or columns > product.columns
+        y = self._operand(product.y, shapes[1], origins, odd)
+        made = replace(product, x=x, y=y, inner=inner, columns=columns)
+        stays = not self._is_elsewhere(product.out) and columns == product.columns
+        if stays and self._is_fit(product.out, shapes[2]):
+            self._steps.append(Multiply(made))
             self._changed(product.out)
             return
-        out = self._aligned(self._dense_like(shapes[2]), shapes[2], product.out.value.dtype)
+        steps = self._dense_like(shapes[2])
+        out = self._aligned(steps, shapes[2], product.out.value.dtype, columns > product.columns)
         if product.adds:
             self._copy(out, product.out, shapes[2], origins)
-        self._steps.append(Multiply(replace(product, x=x, y=y, out=out)))
+        self._steps.append(Multiply(replace(made, out=out)))
         self._copy(product.out, out, shapes[2], origins)
 
-    def _operand(self, given: Access, shape: Shape, origins: tuple[Origin, ...]) -> Access:
+    def _padded(self, product: Product, count: int) -> int:
+        """The sums or columns of a large product, and zeros up to a number that a library likes."""
+        sizes = (product.rows, product.inner, product.columns)
+        size = int(product.x.value.dtype.itemsize)
+        few = size_of(sizes) < tuning.MIN_OPERATIONS_TO_PAD or 1 in sizes
+        if few or product.batch or size > 2:
+            return count
+        return _up_to(count, tuning.ROW_ALIGNMENT // size)
+
+    def _operand(
+        self, given: Access, shape: Shape, origins: tuple[Origin, ...], odd: bool = False
+    ) -> Access:
         """A factor on memory that a library takes: its own, or a copy's.
 
         A copy keeps the order of dimensions, and serves all products that read the same elements.
+        An `odd` one has zeros beyond its last rows and columns.
         """
-        if given.value.number not in self._settings.moving and self._is_fit(given, shape):
+        moves = given.value.number in self._settings.moving
+        if not odd and not moves and self._is_fit(given, shape):
             return given
         steps = given.strides if _collapses(given, shape) else contiguous(shape)
         order = sorted(range(len(shape)), key=lambda d: (-abs(steps[d]), d))
-        key = (given.offset, *((given.strides[d], shape[d]) for d in order))
+        large = self._is_large(shape, given.value.dtype)
+        key = (odd or large, given.offset, *((given.strides[d], shape[d]) for d in order))
         copies = self._copies.setdefault(given.value.number, {})
         found = copies.get(key)
         if found is None:
@@ -238,7 +263,7 @@ class GridEmitter:
             plain = self._dense_like(
                 tuple(n if steps[d] else 1 for n, d in zip(inner, order, strict=True))
             )
-            to = self._aligned(plain, inner, given.value.dtype)
+            to = self._aligned(plain, inner, given.value.dtype, odd)
             there = replace(given, strides=tuple(given.strides[d] for d in order))
             self._copy(to, there, inner, origins)
             found = copies[key] = to
@@ -251,12 +276,15 @@ class GridEmitter:
         """Whether a library takes memory as it is: few calls, and rows where it likes them."""
         if not _collapses(given, shape):
             return False
-        size = int(given.value.dtype.itemsize)
-        bytes_ = size_of(shape) * size
-        if bytes_ < tuning.MIN_BYTES_TO_ALIGN:
+        if not self._is_large(shape, given.value.dtype):
             return True
         distance = max(map(abs, given.strides[-2:]))
-        return not distance * size % tuning.ROW_ALIGNMENT
+        return not distance * int(given.value.dtype.itemsize) % tuning.ROW_ALIGNMENT
+
+    @staticmethod
+    def _is_large(shape: Shape, dtype: Any) -> bool:
+        """Whether a copy of a matrix pays, if its rows are then where a library likes them."""
+        return size_of(shape) * int(dtype.itemsize) >= tuning.MIN_BYTES_TO_ALIGN
 
     @staticmethod
     def _dense_like(shape: Shape) -> tuple[int, ...]:
@@ -264,19 +292,26 @@ class GridEmitter:
         steps = contiguous(shape)
         return tuple(0 if n == 1 else step for n, step in zip(shape, steps, strict=True))
 
-    def _aligned(self, steps: tuple[int, ...], shape: Shape, dtype: Any) -> Access:
-        """New memory with such steps, in which rows begin where a library likes them to."""
+    def _aligned(
+        self, steps: tuple[int, ...], shape: Shape, dtype: Any, odd: bool = False
+    ) -> Access:
+        """New memory with such steps, in which rows begin where a library likes them to.
+
+        If it is large or `odd`, there are zeros behind each row, and behind the last one.
+        """
         size = int(dtype.itemsize)
         wide = [d for d, step in enumerate(steps) if step]
         count = size_of(tuple(shape[d] for d in wide))
         found = list(steps)
-        if wide and count * size >= tuning.MIN_BYTES_TO_ALIGN:
+        if wide and (odd or self._is_large(shape, dtype)):
             unit = tuning.ROW_ALIGNMENT // size
             last = shape[wide[-1]]
-            padded = -(-last // unit) * unit
+            padded = _up_to(last, unit)
             for d in wide[:-1]:
                 found[d] = steps[d] // last * padded
-            count = count // last * padded
+            # There is room for further rows too, and nobody else writes there.
+            count = _up_to(count // last, unit) * padded
+            self._zeros.append((self._arena, count * size))
         self._number += 1
         value = Value(self._number, (count,), dtype)
         self._allocations[self._number] = Allocation("arena", self._arena, count * size)
@@ -421,8 +456,13 @@ def _within(dense: Access, made: Shape, inside: Shape, groups: tuple[Dims, Dims,
     return replace(dense, strides=tuple(strides))
 
 
+def _up_to(number: int, unit: int) -> int:
+    """The next multiple of a unit."""
+    return -(-number // unit) * unit
+
+
 def _rounded_up(size: int) -> int:
-    return -(-size // tuning.ALIGNMENT) * tuning.ALIGNMENT
+    return _up_to(size, tuning.ALIGNMENT)
 
 
 def emit(plan: Plan, settings: GridSettings) -> GridSteps:

@@ -172,6 +172,8 @@ class RecordedSteps:
         #: the words that are on the device
         self._sent: bytes | None = None
         self._arena: DeviceMemory = device.memory(self.emitted.arena)
+        for start, size in self.emitted.zeros:
+            device.zero(self._arena.address + start, size)
         self._scratch: DeviceMemory = device.memory(self.emitted.scratch)
         #: one word for all kernels, then one for each that may fail
         self._status_words = 1 + len(self.emitted.failures)

@@ -104,6 +104,9 @@ class GPU:
             driver.synchronize(self.stream())
         return memory
 
+    def zero(self, address: int, size: int) -> None:
+        driver.clear(address, size, self.stream())
+
     def address(self, array: Any) -> int:
         return int(array.data.ptr)
 

@@ -375,6 +375,10 @@ class FoldShape:
             few = False
         self.parts = min(wanted, longest) if few and not whole else 1
         self.part_length = -(-max(folded, 1) // self.parts)
+        if self.parts > 1:
+            # Parts that begin anywhere would share lines of memory with their neighbours.
+            unit = self.lanes * tuning.ELEMENTS_PER_FOLDING
+            self.part_length = -(-self.part_length // unit) * unit
         self.parts = max(-(-folded // self.part_length), 1)
         self.blocks = self.groups * self.parts
 
