@@ -12,6 +12,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad import nn
+from tapegrad.replay.cuda.device import HostDevice
 from tapegrad.replay.cuda.target import CUDA
 
 pytestmark = pytest.mark.usefixtures("gpu")
@@ -566,3 +567,64 @@ def test_nothing_warns_in_ordinary_use():
         function = tg.compile(lambda x: x.softmax(-1))
         for i in range(4):
             function(on("cuda", numbers(2, 3, seed=i)))
+
+
+# -- bad data ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unhurried(gpu, monkeypatch):
+    """A GPU that Python does not wait for."""
+    if isinstance(CUDA().device(0), HostDevice):
+        device = type(CUDA().device(0))(is_synchronous=False)
+        monkeypatch.setattr(CUDA, "device", lambda target, index: device)
+
+
+@pytest.mark.parametrize("more", [0, 1, 3, 100])
+def test_bad_data_are_told_when_somebody_waits_and_change_nothing(unhurried, more):
+    """Neither in memory of the GPU nor in that of the host: step counts, random states."""
+    if CUDA().missing() is not None:
+        pytest.skip("CuPy waits for each operation that checks data")
+    tg.manual_seed(0)
+    table = nn.Embedding(7, 4).to("cuda")
+    optimizer = tg.optim.Adam(table.parameters(), lr=0.1)
+
+    @tg.compile(fullgraph=True)
+    def step(index):
+        optimizer.zero_grad()
+        loss = F.dropout(table(index), 0.5).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def state():
+        kept = [x for x in optimizer.state[table.weight].values() if isinstance(x, tg.Tensor)]
+        found = [x.detach().cpu().numpy().copy() for x in (*table.parameters(), *kept)]
+        return [*found, np.array(tg.get_rng_state())]
+
+    good, bad = (tg.tensor(x, device="cuda") for x in ([0, 3, 6], [0, 7, 6]))
+    for _ in range(4):
+        step(good)
+    assert replays(step) >= 1
+    before = state()
+    raised = []
+
+    def tried(call, *given):
+        try:
+            return call(*given)
+        except IndexError as error:
+            raised.append(error)
+
+    tried(step, bad)
+    for _ in range(more):
+        if not raised:
+            tried(step, good)
+    if not raised:
+        tried(tg.cuda.synchronize)
+    assert len(raised) == 1
+    assert "out of range" in str(raised[0])
+    assert "test_cuda_compile.py" in str(raised[0])
+    for a, b in zip(state(), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert math.isfinite(step(good).item())
+    assert any((a != b).any() for a, b in zip(state(), before, strict=True))

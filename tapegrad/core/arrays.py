@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import device as devices
-from .device import Device, device_of, to_device
+from .device import CPU, Device, device_of, to_device
 from .storage import owner_of
 from .xp import address, contiguous, module
 
@@ -81,12 +81,12 @@ def flat(owner: Any) -> Any:
 
 def on_host(array: Any) -> Any:
     """The elements of an array in the computer's memory; the array itself if it is there."""
-    return array if isinstance(array, np.ndarray) else array.get()
+    return array if isinstance(array, np.ndarray) else to_device(array, CPU)
 
 
 def host_copy(array: Any) -> Any:
     """A copy of an array in the computer's memory."""
-    return np.array(array) if isinstance(array, np.ndarray) else array.get()
+    return np.array(array) if isinstance(array, np.ndarray) else to_device(array, CPU)
 
 
 def copy_into(target: Any, value: Any) -> None:

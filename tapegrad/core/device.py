@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from .deferred import settle
+
 _INSTALL = (
     "device 'cuda' needs CuPy and an NVIDIA GPU: install tapegrad with its 'cuda' extra "
     "(pip install 'tapegrad[cuda]') on a machine with a working driver, or use device='cpu'"
@@ -171,7 +173,10 @@ def to_device(array: Any, target: device) -> Any:
     """`array` on `target`, copied only when it is elsewhere."""
     on_cpu = isinstance(array, np.ndarray)
     if target.type == "cpu":
-        return array if on_cpu else array.get()
+        if on_cpu:
+            return array
+        settle()
+        return array.get()
     if target.type == "meta":
         return np.broadcast_to(np.zeros((), array.dtype), array.shape).view(MetaArray)
     if target.type != "cuda":

@@ -16,6 +16,7 @@ import numpy as np
 
 from . import dtypes, numeric, storage
 from .complexes import converted, without_imaginary
+from .deferred import settle
 from .device import (
     ASKED,
     CPU,
@@ -482,6 +483,8 @@ class Tensor(TensorMethods):
                 f"item() needs a tensor of one element, this one has shape {tuple(self.shape)}"
             )
         not_recorded(self, "item()")
+        if self._array.__class__ is not np.ndarray:
+            settle()
         number: Any = self._array.item()
         return number if number.__class__ in NUMBERS else float(number)  # NumPy has no bfloat16
 

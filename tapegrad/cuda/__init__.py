@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import random
+from ..core.deferred import settle
 from ..core.device import cupy
 
 
@@ -47,5 +48,6 @@ def empty_cache() -> None:
 
 
 def synchronize() -> None:
-    """Wait until the GPU has finished what it was given."""
+    """Wait until the GPU has finished what it was given; raises what a program found meanwhile."""
     cupy().cuda.runtime.deviceSynchronize()
+    settle()

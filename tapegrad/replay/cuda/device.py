@@ -34,6 +34,9 @@ class DeviceMemory(Protocol):
 class GridDevice(Protocol):
     """A GPU, or what takes its place."""
 
+    #: whether `run` returns when everything is done
+    is_synchronous: bool
+
     def make_grid(self, threads: int) -> Grid:
         """A grid that writes kernels for this device."""
 
@@ -42,6 +45,9 @@ class GridDevice(Protocol):
 
     def memory(self, size: int) -> DeviceMemory:
         """New memory, with anything in it."""
+
+    def shared_words(self, count: int) -> Any:
+        """Words of the host, zeros at first, that the device can write at any time."""
 
     def zero(self, address: int, size: int) -> None:
         """Fill memory with zeros, before what is run next."""
@@ -68,6 +74,12 @@ class GridDevice(Protocol):
 
     def clear(self, memory: DeviceMemory, size: int) -> None:
         """Fill memory with zeros."""
+
+    def count_good(self, status: DeviceMemory, count: DeviceMemory) -> None:
+        """Add 1 to a count if the first word of a status is 0."""
+
+    def copy_out(self, memory: DeviceMemory, words: Any) -> None:
+        """Copy memory into words that are shared with the host."""
 
     def launch(self, function: Any, blocks: int, threads: int, words: Sequence[int]) -> None:
         """Run a kernel, which is given addresses."""
@@ -114,7 +126,8 @@ class HostMemory:
 class HostDevice:
     """Runs kernels of a GPU on the CPU, one block after another."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_synchronous: bool = True) -> None:
+        self.is_synchronous = is_synchronous
         self._recording: list[Callable[[], None]] | None = None
         #: for each step that is being recorded: those that it waits for
         self._waits: list[Sequence[int]] = []
@@ -172,6 +185,20 @@ class HostDevice:
             ctypes.memset(memory.address, 0, size)
 
         self._do(work)
+
+    def shared_words(self, count: int) -> Any:
+        return np.zeros(count, np.int64)
+
+    def count_good(self, status: DeviceMemory, count: DeviceMemory) -> None:
+        found, good = (ctypes.c_int64.from_address(m.address) for m in (status, count))
+
+        def work() -> None:
+            good.value += not found.value
+
+        self._do(work)
+
+    def copy_out(self, memory: DeviceMemory, words: Any) -> None:
+        self._do(lambda: ctypes.memmove(words.ctypes.data, memory.address, words.nbytes))
 
     def launch(self, function: Any, blocks: int, threads: int, words: Sequence[int]) -> None:
         table = np.array([*words, 0], np.int64)

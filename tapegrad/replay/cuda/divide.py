@@ -157,6 +157,9 @@ class DividedProgram:
             error = self._host.attempt((*mine, *self._made))
             if error is not None:
                 return error
+        deferred = self._grid.deferred
+        if deferred is not None and before:
+            deferred.keep(before)
         error = self._grid.attempt(tuple([arrays[i] for i in self._arrays_of_grid]))
         if error is not None:
             for array, copy in before:

@@ -169,6 +169,11 @@ def to_device(address: int, host: int, size: int, stream: int) -> None:
     _check(_library().cuMemcpyHtoDAsync_v2(address, host, size, stream), "copy to the GPU")
 
 
+def copy_out(host: int, address: int, size: int, stream: int) -> None:
+    """Copy bytes to memory of the host that the GPU reaches, and go on."""
+    _check(_library().cuMemcpyDtoHAsync_v2(host, address, size, stream), "copy from the GPU")
+
+
 def to_host(host: int, address: int, size: int, stream: int) -> None:
     """Copy bytes to the host, when everything before in the stream is done."""
     _check(_library().cuMemcpyDtoHAsync_v2(host, address, size, stream), "copy from the GPU")

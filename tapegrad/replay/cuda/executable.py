@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...core.arrays import bounds
+from ...core.deferred import defer
 from ...core.failures import described
 from ...core.source import describe
 from ...core.switches import switches
 from ..ir.program import Callback, Program, View, bytes_of, contiguous
 from ..native.plan import Allocation, Plan, plan
 from ..passes.pipeline import run_passes
+from . import tuning
 from .device import DeviceMemory, GridDevice
 from .emit import Attend, GridStep, GridSteps, KernelLaunch, Multiply, emit
 from .loops import GridSettings
@@ -79,6 +82,11 @@ class GridProgram:
         """Whether it may find bad data."""
         return bool(self.emitted.failures)
 
+    @property
+    def deferred(self) -> DeferredStatus | None:
+        """What is asked later whether runs have found bad data; None if `attempt` tells it."""
+        return self._ready().deferred
+
     def bind(self, arrays: Mapping[int, Any]) -> None:
         self.bound.update(arrays)
         self._recorded = None
@@ -118,6 +126,65 @@ class GridProgram:
 
     def attempt(self, arrays: tuple[Any, ...]) -> Exception | None:
         return self._ready().run(arrays)
+
+
+def found_by(words: Sequence[int], failures: Sequence[tuple[str, Any]]) -> Exception | None:
+    """The error that words of a status tell; None if they tell of none."""
+    for (name, location), code in zip(failures, words[1:], strict=True):
+        if code:
+            error, message = described(code, name)
+            return error(f"{message}, at {describe(location)}")
+    return None
+
+
+class DeferredStatus:
+    """What a program may have found in runs that nobody has waited for.
+
+    Once it has found bad data, it and all later runs change nothing that lasts, until the error is
+    raised. What runs have changed in host memory is brought back then.
+    """
+
+    def __init__(self, status: DeviceMemory, failures: Sequence[Any], device: GridDevice) -> None:
+        self._status, self._failures, self._device = status, failures, device
+        #: on the device: how many runs have found nothing
+        self.good: DeviceMemory = device.memory(_WORD)
+        device.zero(self.good.address, _WORD)
+        #: the words of the status, as the device has last told them
+        self.seen = device.shared_words(1 + len(failures))
+        #: of the latest runs: how many there were before, and host memory as it was then
+        self._before: deque[tuple[int, list[tuple[Any, Any]]]] = deque()
+        self._runs = 0
+
+    def keep(self, before: list[tuple[Any, Any]]) -> None:
+        """Keep arrays of the host, and copies of them, in case that the next run finds bad data."""
+        if len(self._before) >= tuning.MOST_UNKNOWN_RUNS and (error := self.settled()):
+            for array, copy in before:
+                array[...] = copy
+            raise error
+        self._before.append((self._runs, before))
+
+    def begin(self) -> None:
+        """A run begins: raise what is known of earlier ones, without waiting."""
+        if self.seen[0] and (error := self.settled()):
+            raise error
+        self._runs += 1
+
+    def settled(self) -> Exception | None:
+        device = self._device
+        words = device.read(self._status, 1 + len(self._failures))
+        error = found_by(words, self._failures)
+        if error is not None:
+            (good,) = device.read(self.good, 1)
+            for runs, before in reversed(self._before):
+                if runs >= good:
+                    for array, copy in before:
+                        array[...] = copy
+            device.zero(self._status.address, _WORD * len(words))
+        self.seen[:] = 0
+        self._before.clear()
+        self._runs = 0
+        device.zero(self.good.address, _WORD)
+        return error
 
 
 class HostWords:
@@ -178,6 +245,12 @@ class RecordedSteps:
         #: one word for all kernels, then one for each that may fail
         self._status_words = 1 + len(self.emitted.failures)
         self._status: DeviceMemory = device.memory(_WORD * self._status_words)
+        device.zero(self._status.address, _WORD * self._status_words)
+        called = any(isinstance(step, Callback) for step in self.emitted.steps)
+        #: what is asked later, if nobody waits for a run to know whether it has found bad data
+        self.deferred: DeferredStatus | None = None
+        if self.emitted.failures and not called and not device.is_synchronous:
+            self.deferred = DeferredStatus(self._status, self.emitted.failures, device)
         self._constants = [
             device.upload(np.ascontiguousarray(array)) for _, array in plan.program.constants
         ]
@@ -206,7 +279,7 @@ class RecordedSteps:
     def _ask(self, steps: list[GridStep], first: bool) -> None:
         """Ask the device for some steps, after what every run begins with."""
         device, order = self._device, MemoryOrder()
-        if first and self.emitted.failures:
+        if first and self.emitted.failures and self.deferred is None:
             device.after(order.add((), [self._of_status(0, self._status_words)]))
             device.clear(self._status, _WORD * self._status_words)
         for step in steps:
@@ -227,6 +300,11 @@ class RecordedSteps:
                 product = step.instruction
                 operands = (product.out, product.x, product.y)
                 device.multiply(product, *(self._given(a.value.number, 0) for a in operands))
+        if self.deferred is not None and first:
+            device.after(order.add([self._of_status(0, self._status_words)], ()))
+            device.count_good(self._status, self.deferred.good)
+            device.after([len(steps)])
+            device.copy_out(self._status, self.deferred.seen)
 
     def _ranges(self, step: GridStep) -> tuple[list[Range], list[Range]]:
         """The memory that a step reads, and that it writes."""
@@ -297,6 +375,8 @@ class RecordedSteps:
 
     def run(self, arrays: tuple[Any, ...]) -> Exception | None:
         device = self._device
+        if self.deferred is not None:
+            self.deferred.begin()
         for i, array in enumerate(arrays, self._first):
             self._words[i] = device.address(array)
         words = self._words.tobytes()
@@ -310,16 +390,14 @@ class RecordedSteps:
             if self.emitted.failures and (error := self._error()):
                 return error
             self._call(part, arrays)
+        if self.deferred is not None:
+            defer(self.deferred)
+            return None
         return self._error() if self.emitted.failures else None
 
     def _error(self) -> Exception | None:
         """What is wrong with the data, if something is."""
-        words = self._device.read(self._status, self._status_words)
-        for (name, location), code in zip(self.emitted.failures, words[1:], strict=True):
-            if code:
-                error, message = described(code, name)
-                return error(f"{message}, at {describe(location)}")
-        return None
+        return found_by(self._device.read(self._status, self._status_words), self.emitted.failures)
 
     def _call(self, callback: Callback, arrays: tuple[Any, ...]) -> None:
         """Run a primitive's own kernel on arrays of the device."""

@@ -21,7 +21,7 @@ from ..ir.program import Attention, Product, View
 from . import blaslt, cudnn, driver, modules, tuning
 from .device import DeviceMemory
 from .gemm import matrix_products
-from .grid import DeviceGrid, Grid
+from .grid import DeviceGrid, Grid, KernelParameter
 from .limits import Limits
 
 
@@ -54,6 +54,8 @@ class RecordedStep(NamedTuple):
 
 class GPU:
     """One GPU of this computer."""
+
+    is_synchronous = False
 
     def __init__(self, index: int) -> None:
         self._cupy = cupy()
@@ -104,6 +106,12 @@ class GPU:
             driver.synchronize(self.stream())
         return memory
 
+    def shared_words(self, count: int) -> Any:
+        memory = self._cupy.cuda.alloc_pinned_memory(8 * count)
+        words = np.frombuffer(memory, np.int64, count)
+        words[...] = 0
+        return words
+
     def zero(self, address: int, size: int) -> None:
         driver.clear(address, size, self.stream())
 
@@ -130,6 +138,15 @@ class GPU:
 
     def clear(self, memory: DeviceMemory, size: int) -> None:
         self._add(lambda scratch: driver.clear(memory.address, size, self._stream))
+
+    def count_good(self, status: DeviceMemory, count: DeviceMemory) -> None:
+        (function,) = self.functions([_counting()]).values()
+        self.launch(function, 1, tuning.WARP, [status.address, count.address])
+
+    def copy_out(self, memory: DeviceMemory, words: Any) -> None:
+        host, size = words.ctypes.data, words.nbytes
+        self._add(lambda scratch: driver.copy_out(host, memory.address, size, self._stream))
+        self._parts.append(words)
 
     def launch(self, function: Any, blocks: int, threads: int, words: Sequence[int]) -> None:
         def work(scratch: int) -> None:
@@ -238,6 +255,18 @@ class GPU:
         found = np.zeros(words, np.int64)
         driver.to_host(found.ctypes.data, memory.address, found.nbytes, self.stream())
         return found.tolist()
+
+
+@functools.cache
+def _counting() -> str:
+    """A kernel that adds 1 to a count unless bad data were found."""
+    grid = DeviceGrid(tuning.WARP)
+    grid.guard()
+    with grid.phase() as lane, grid.code.when(grid.code.value(f"icmp eq i64 {lane}, 0")):
+        before = grid.code.value("load i64, ptr %count")
+        after = grid.code.value(f"add i64 {before}, 1")
+        grid.code.line(f"store i64 {after}, ptr %count")
+    return grid.text([KernelParameter("%failed"), KernelParameter("%count")])
 
 
 @functools.cache

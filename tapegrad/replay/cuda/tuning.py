@@ -41,6 +41,8 @@ MIN_OPERATIONS_TO_PAD = 1 << 30
 MIN_OPERATIONS_FOR_LIBRARY = 1 << 15
 #: how many calls of libraries that need scratch memory may run at the same time
 WORKSPACES = 4
+#: runs, at most, of which nobody knows whether they have found bad data
+MOST_UNKNOWN_RUNS = 64
 #: how often a step is run to find out how long it takes
 MEASURING_ROUNDS = 3
 #: bytes that a product of cuBLAS may leave between its kernels
