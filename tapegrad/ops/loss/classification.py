@@ -20,12 +20,13 @@ from ...core.wrapped import whole_of
 from ..checks import check_range
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
-from ..elementwise.copies import cast
+from ..elementwise.copies import cast, detach
 from ..index.gather import gather_
 from ..index.indexing import take_
 from ..linalg.matmul import linear
 from ..nn.softmax import log_softmax_, nothing
 from ..precision import check_floating, in_dtype, rounded, widened
+from ..reduce.largest import amax_
 from ..reduce.reductions import sum_
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
@@ -93,6 +94,11 @@ def _nll(x: Any, labels: Any, weight: Any, *, dim: int, ignored: int | None, red
         return total if reduction == "sum" else total / len(labels)
     index, weights, counted = _label_weights(labels, weight, x, ignored, dim)
     loss = -reshape_(gather_(x, index, dim=dim), shape=tuple(labels.shape))
+    return _of_labels(loss, weights, counted, reduction)
+
+
+def _of_labels(loss: Any, weights: Any, counted: Any, reduction: str) -> Any:
+    """The loss of all labels together."""
     if weights is not None:
         loss = loss * weights
     if counted is not None:
@@ -138,10 +144,16 @@ def _cross_entropy(
 ) -> Any:
     if _is_short(x, labels, weight, dim, ignored) and x.size:
         log_p = log_softmax_.kernel(x, dims=(1,))
-    else:
-        log_p = log_softmax_(widened(x), dims=(dim,))
-    loss = _nll(log_p, labels, weight, dim=dim, ignored=ignored, reduction=reduction)
-    return rounded(loss, x), log_p
+        return _nll(log_p, labels, weight, dim=dim, ignored=ignored, reduction=reduction), log_p
+    wide = widened(x)
+    top = amax_(detach(wide), dims=(dim,), keepdim=True)
+    lower = wide - top
+    log_sum = e.log(sum_(e.exp(lower), dims=(dim,), keepdim=True))
+    # What belongs to labels is found in `x`: a program then need not have `log_p` in memory.
+    index, weights, counted = _label_weights(labels, weight, wide, ignored, dim)
+    found = widened(gather_(x, index, dim=dim)) - top - log_sum
+    loss = _of_labels(-reshape_(found, shape=tuple(labels.shape)), weights, counted, reduction)
+    return rounded(loss, x), lower - log_sum
 
 
 def _cross_entropy_gradient(

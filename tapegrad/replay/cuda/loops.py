@@ -221,7 +221,8 @@ class GridWriter(ElementWriter):
         self._reduced(shape, dtypes, elements, leave_part)
         first = self._kernel("fold", shape.blocks, sizes)
         self.pointers, self.checks = {}, False
-        rest = FoldShape(shape.kept, shape.parts, along=False, whole=True)
+        few = shape.kept <= tuning.MAX_RESULTS_OF_LONG_FINISH
+        rest = FoldShape(shape.kept, shape.parts, along=few, whole=True)
         self._reduced(rest, dtypes, parts, leave)
         return [first, self._kernel("finish", rest.blocks, sizes)]
 
@@ -370,7 +371,7 @@ class FoldShape:
         self.groups = max(-(-kept // self.results), 1)
         wanted = -(-tuning.WANTED_BLOCKS // self.groups)
         longest = max(folded // (self.lanes * tuning.MIN_STEPS_OF_PART), 1)
-        few = self.groups < tuning.WANTED_BLOCKS // 2
+        few = self.groups < tuning.MIN_BLOCKS
         if self.in_warp and kept >= tuning.MIN_RESULTS_FOR_LONG_WARPS:
             few = False
         self.parts = min(wanted, longest) if few and not whole else 1
