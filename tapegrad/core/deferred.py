@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Check(Protocol):
+class DeferredCheck(Protocol):
     """Something that may have gone wrong."""
 
     def settled(self) -> Exception | None:
@@ -18,10 +18,10 @@ class Check(Protocol):
 
 
 #: what is not known yet
-_unsettled: list[Check] = []
+_unsettled: list[DeferredCheck] = []
 
 
-def defer(check: Check) -> None:
+def defer(check: DeferredCheck) -> None:
     """Ask later whether something went wrong; once, however often it is deferred until then."""
     if check not in _unsettled:
         _unsettled.append(check)

@@ -16,7 +16,6 @@ import numpy as np
 
 from . import dtypes, numeric, storage
 from .complexes import converted, without_imaginary
-from .deferred import settle
 from .device import (
     ASKED,
     CPU,
@@ -483,9 +482,8 @@ class Tensor(TensorMethods):
                 f"item() needs a tensor of one element, this one has shape {tuple(self.shape)}"
             )
         not_recorded(self, "item()")
-        if self._array.__class__ is not np.ndarray:
-            settle()
-        number: Any = self._array.item()
+        on_cpu = self._array.__class__ is np.ndarray
+        number: Any = (self._array if on_cpu else to_device(self._array, CPU)).item()
         return number if number.__class__ in NUMBERS else float(number)  # NumPy has no bfloat16
 
     def tolist(self) -> list[Any]:

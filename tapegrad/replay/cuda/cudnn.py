@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,9 @@ from ..ir.program import Access, Attention
 
 @functools.cache
 def _library() -> Any:
-    import cudnn
-
-    cudnn.backend_version()  # loads the library itself
-    return cudnn
+    found = import_module("cudnn")
+    found.backend_version()  # loads the library itself
+    return found
 
 
 @functools.cache
