@@ -78,7 +78,7 @@ class AttentionPlan:
             results = graph.sdpa_backward(
                 q=q, k=k, v=v, o=out, dO=received, stats=lse, name="gradients", **options
             )
-            given = (q, k, v, received, lse, out)
+            given: tuple[Any, ...] = (q, k, v, received, lse, out)
         else:
             results = graph.sdpa(q=q, k=k, v=v, is_inference=False, name="attention", **options)
             given = (q, k, v)

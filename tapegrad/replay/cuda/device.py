@@ -198,7 +198,10 @@ class HostDevice:
         self._do(work)
 
     def copy_out(self, memory: DeviceMemory, words: Any) -> None:
-        self._do(lambda: ctypes.memmove(words.ctypes.data, memory.address, words.nbytes))
+        def work() -> None:
+            ctypes.memmove(words.ctypes.data, memory.address, words.nbytes)
+
+        self._do(work)
 
     def launch(self, function: Any, blocks: int, threads: int, words: Sequence[int]) -> None:
         table = np.array([*words, 0], np.int64)

@@ -321,8 +321,8 @@ class GridEmitter:
     def _contract(self, contraction: Contraction) -> None:
         """Sums of products, as a product of a library where they can be that."""
         found, shape = arranged(contraction), contraction.shape
-        given = (contraction.out, contraction.x, contraction.y)
-        known = self._settings.computes(Product((), 1, 1, 1, *given, contraction.origins))
+        operands = (contraction.out, contraction.x, contraction.y)
+        known = self._settings.computes(Product((), 1, 1, 1, *operands, contraction.origins))
         same = contraction.x.value.dtype == contraction.y.value.dtype
         many = size_of(shape) >= tuning.MIN_OPERATIONS_FOR_LIBRARY
         if found is None or not (known and same and many):
@@ -330,23 +330,24 @@ class GridEmitter:
             return
         batch, rows, inner, columns, swapped = found
         factors = (contraction.y, contraction.x) if swapped else (contraction.x, contraction.y)
-        sizes = [size_of(tuple(shape[d] for d in dims)) for dims in (batch, rows, inner, columns)]
+        count, down, deep, across = (
+            size_of(tuple(shape[d] for d in dims)) for dims in (batch, rows, inner, columns)
+        )
         out = grouped(contraction.out, shape, (batch, rows, columns))
         x = self._matrix(factors[0], contraction, (batch, rows, inner))
         y = self._matrix(factors[1], contraction, (batch, inner, columns))
-        product = Product((sizes[0],), *sizes[1:], x, x, y, contraction.origins)
+        product = Product((count,), down, deep, across, x, x, y, contraction.origins)
         if out is not None and out.strides[2] == 1:
             self._multiply(replace(product, out=out))
         else:
-            made = (sizes[0], sizes[1], sizes[3])
+            made = (count, down, across)
             dense = self._aligned(self._dense_like(made), made, contraction.out.value.dtype)
             self._multiply(replace(product, out=dense))
             order = (*batch, *rows, *columns)
             inside = tuple(shape[d] for d in order)
             to = replace(contraction.out, strides=tuple(contraction.out.strides[d] for d in order))
-            self._copy(
-                to, _within(dense, made, inside, (batch, rows, columns)), inside, product.origins
-            )
+            given = _within(dense, inside, (batch, rows, columns))
+            self._copy(to, given, inside, product.origins)
 
     def _matrix(
         self, given: Access, contraction: Contraction, groups: tuple[Dims, Dims, Dims]
@@ -355,7 +356,7 @@ class GridEmitter:
         shape = contraction.shape
         found = grouped(given, shape, groups)
         rows, columns = (size_of(tuple(shape[d] for d in group)) for group in groups[1:])
-        if found is not None and by_columns(rows, columns, found.strides[1:]) is not None:
+        if found is not None and by_columns(rows, columns, (found.strides[1], found.strides[2])):
             return found
         batch = groups[0] if any(given.strides[d] for d in groups[0]) else ()
         lead = tuple(shape[d] for d in (*batch, *groups[1]))
@@ -445,7 +446,7 @@ def _collapses(given: Access, shape: Shape) -> bool:
     return all(s == t * n for (s, _), (t, n) in itertools.pairwise(batch))
 
 
-def _within(dense: Access, made: Shape, inside: Shape, groups: tuple[Dims, Dims, Dims]) -> Access:
+def _within(dense: Access, inside: Shape, groups: tuple[Dims, Dims, Dims]) -> Access:
     """An access by groups of dimensions, by its single dimensions."""
     strides: list[int] = []
     position = 0

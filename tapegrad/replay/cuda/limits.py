@@ -34,8 +34,7 @@ class Limits(NamedTuple):
         rates = _OPERATIONS.get(self.capability)
         if rates is None or not isinstance(instruction, (Product, Attention)):
             return None
-        is_product = isinstance(instruction, Product)
-        factor = instruction.x if is_product else instruction.operands[0]
+        factor = instruction.x if isinstance(instruction, Product) else instruction.operands[0]
         return self.cycles_per_second * rates[_kind(factor.value.dtype)]
 
 
