@@ -569,6 +569,38 @@ def test_nothing_warns_in_ordinary_use():
             function(on("cuda", numbers(2, 3, seed=i)))
 
 
+# -- attention -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_of_half_precision(causal):
+    """A library computes it, of parts of one tensor, forward and backward."""
+
+    def trained(device, compiled):
+        x = on(device, numbers(2, 128, 3, 2, 64)).bfloat16().requires_grad_()
+
+        def step(x):
+            x.grad = None
+            q, k, v = x.permute(2, 0, 3, 1, 4).unbind(0)
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            loss = (y.float() * y.float()[:1]).sum()
+            loss.backward()
+            return y.detach()
+
+        function = tg.compile(step, fullgraph=True) if compiled else step
+        for _ in range(4):
+            out = function(x)
+        if compiled and CUDA().missing() is None:
+            said = function.explain(full=True)
+            assert "2 calls of libraries" in said or CUDA().device(0).without_attention(), said
+        return [array_of(t.float()) for t in (out, x.grad)]
+
+    expected = trained("cpu", False)
+    for compiled in (False, True):
+        for a, b in zip(trained("cuda", compiled), expected, strict=True):
+            close(a, b, rtol=5e-2, atol=2e-2)
+
+
 # -- bad data ------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from worlds import cases, judge
 
 import tapegrad as tg
 from tapegrad.core.tensor import Tensor
+from tapegrad.replay.cuda.target import CUDA
 
 pytest.importorskip("llvmlite")
 
@@ -25,6 +26,13 @@ pytest.importorskip("llvmlite")
 OF_NUMPY = {
     *("random_array_of_numpy", "array_shared_inside_and_changed_in_place", "array_replaced"),
     *("array_as_a_mask", "overlap_of_captured_tensors", "overlap_of_flipped_memory"),
+}
+
+
+#: worlds with bad data: on a GPU their errors come when somebody waits, and nothing is changed
+OF_BAD_DATA = {
+    *("embedding_with_a_bad_index_after_a_write", "overlap_that_fails_midway"),
+    *("bad_batch_in_the_middle",),
 }
 
 
@@ -44,7 +52,10 @@ def on_gpu(gpu: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("part", range(20))
 def test_compiled_equals_eager(part: int, on_gpu: None) -> None:
-    names = [name for name in sorted(cases()) if name not in OF_NUMPY]
+    apart = OF_NUMPY
+    if CUDA().missing() is None and not CUDA().device(0).is_synchronous:
+        apart = OF_NUMPY | OF_BAD_DATA
+    names = [name for name in sorted(cases()) if name not in apart]
     for name in some(names[part::20], 0.2):
         complaint = judge(cases()[name]).complaint
         assert complaint is None, complaint

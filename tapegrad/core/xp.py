@@ -43,14 +43,50 @@ def special(x: Any) -> Any:
     """SciPy's special functions for the library that made `x`."""
     if module(x) is np:
         import scipy.special as functions
-    else:
+
+        return functions
+    return _SPECIAL_ON_GPU
+
+
+class _SpecialOnGPU:
+    """CuPy's special functions; those that it does not have are computed by SciPy, on copies."""
+
+    def __getattr__(self, name: str) -> Any:
         import cupyx.scipy.special as functions
-    return functions
+
+        found = getattr(functions, name, None)
+        if found is not None:
+            return found
+        import cupy
+        import scipy.special as others
+
+        function = getattr(others, name)
+
+        def computed(*arguments: Any) -> Any:
+            made = function(*[x.get() if isinstance(x, cupy.ndarray) else x for x in arguments])
+            return tuple(map(cupy.asarray, made)) if isinstance(made, tuple) else cupy.asarray(made)
+
+        return computed
+
+
+_SPECIAL_ON_GPU = _SpecialOnGPU()
+
+#: dtypes of elements that CuPy adds to at indices
+_ADDED_ON_GPU = frozenset("efdilIL")
 
 
 def add_at(target: Any, index: Any, values: Any) -> None:
     """`target[index] += values`, counting every repetition of an index."""
-    module(target).add.at(target, index, values)
+    add = module(target).add
+    if target.__class__ is np.ndarray or target.dtype.char in _ADDED_ON_GPU:
+        add.at(target, index, values)
+    elif target.dtype.kind == "c":
+        add.at(target.real, index, values.real)
+        add.at(target.imag, index, values.imag)
+    else:
+        wide = target.astype(np.int64 if target.dtype.kind in "biu" else F32)
+        add.at(wide, index, values.astype(wide.dtype) if hasattr(values, "astype") else values)
+        target[...] = wide.astype(target.dtype)
 
 
 def ends(x: Any) -> tuple[Any, Any]:
