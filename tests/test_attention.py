@@ -167,7 +167,8 @@ def test_numpy_kernels(
     tiles = {**options, "dropout": 0.0, "safe": True}
     out, lse = tiled.tiled_attention_.kernel(q, k, v, given, None, **tiles)
     delta = (g * out).sum(-1, keepdims=True)
-    found = tiled.tiled_attention_gradient_.kernel(g, q, k, v, given, None, delta, lse, **tiles)
+    saved = (q, k, v, given, None, delta, lse, out)
+    found = tiled.tiled_attention_gradient_.kernel(g, *saved, **tiles)
     held = None if given is None else tg.tensor(given)
     expected = with_gradients(lambda *x: whole(*x, held, **options)[0], [q, k, v, g])
     for a, b in zip((out, *found), expected, strict=True):

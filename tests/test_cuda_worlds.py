@@ -61,6 +61,7 @@ def test_compiled_equals_eager(part: int, on_gpu: None) -> None:
         assert complaint is None, complaint
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [n for n in sweep.NAMES if not sweep.TABLE[n].random])
 def test_operations_in_compiled_functions(name: str, gpu: None) -> None:
     for number, op, sample, given in sweep.numbered_cases(name, tg.float64):

@@ -52,6 +52,8 @@ class _SpecialOnGPU:
     """CuPy's special functions; those that it does not have are computed by SciPy, on copies."""
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
         import cupyx.scipy.special as functions
 
         found = getattr(functions, name, None)
@@ -72,19 +74,21 @@ class _SpecialOnGPU:
 _SPECIAL_ON_GPU = _SpecialOnGPU()
 
 #: dtypes of elements that CuPy adds to at indices
-_ADDED_ON_GPU = frozenset("efdilIL")
+_ADDED_ON_GPU = frozenset(
+    map(np.dtype, ("float16", "float32", "float64", "int32", "int64", "uint32", "uint64"))
+)
 
 
 def add_at(target: Any, index: Any, values: Any) -> None:
     """`target[index] += values`, counting every repetition of an index."""
     add = module(target).add
-    if target.__class__ is np.ndarray or target.dtype.char in _ADDED_ON_GPU:
+    if target.__class__ is np.ndarray or target.dtype in _ADDED_ON_GPU:
         add.at(target, index, values)
-    elif target.dtype.kind == "c":
+    elif numeric.is_complex(target.dtype):
         add.at(target.real, index, values.real)
         add.at(target.imag, index, values.imag)
     else:
-        wide = target.astype(np.int64 if target.dtype.kind in "biu" else F32)
+        wide = target.astype(np.int64 if numeric.is_exact(target.dtype) else F32)
         add.at(wide, index, values.astype(wide.dtype) if hasattr(values, "astype") else values)
         target[...] = wide.astype(target.dtype)
 

@@ -116,6 +116,7 @@ def _tiled(
     safe: bool,
 ) -> Any:
     if not isinstance(q, np.ndarray):
+        _check_plain(mask, state)
         return _whole(q, k, v, scale, causal)
     wide_q, wide_k, wide_v, mask = _two_dimensional(q, k, v, mask)
     queries, keys = q.shape[-2], k.shape[-2]
@@ -146,6 +147,11 @@ def _tiled(
             lse[..., rows, :] = np.where(np.isinf(top), np.nan, lse[..., rows, :])
             part[...] = np.where(np.isinf(top), np.nan, part)
     return rounded(out, q), lse
+
+
+def _check_plain(mask: Any, state: Any) -> None:
+    if mask is not None or state is not None:
+        raise RuntimeError("attention in tiles has neither masks nor dropout on a GPU")
 
 
 def _whole(q: Any, k: Any, v: Any, scale: float, causal: bool) -> Any:
@@ -188,6 +194,7 @@ def _tiled_gradient(
     safe: bool,
 ) -> Any:
     if not isinstance(q, np.ndarray):
+        _check_plain(mask, state)
         return _whole_gradient(received, q, k, v, delta, lse, scale, causal)
     wide_q, wide_k, wide_v, mask = _two_dimensional(q, k, v, mask)
     wide_g = widened(received)
