@@ -116,3 +116,15 @@ def test_tangents_of_gradients(name: str) -> None:
         expected = func.linearize(slope, *points)[1](*along)
         for a, b in zip(got, expected, strict=True):
             compare(a, b, what)
+
+
+def test_tables_of_limited_rows_keep_their_tangents() -> None:
+    forward_ad = tapegrad.autograd.forward_ad
+    table, ones = tapegrad.tensor([[3.0, 4.0], [0.3, 0.4]]), tapegrad.ones(2, 2)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(table, ones)
+        found = tapegrad.nn.functional.embedding(tapegrad.tensor([0, 1]), dual, max_norm=1.0)
+        value, tangent = forward_ad.unpack_dual(found)
+        np.testing.assert_allclose(value.numpy(), [[0.6, 0.8], [0.3, 0.4]], rtol=1e-5)
+        assert tangent.tolist() == ones.tolist()
+    np.testing.assert_allclose(table.numpy(), [[0.6, 0.8], [0.3, 0.4]], rtol=1e-5)

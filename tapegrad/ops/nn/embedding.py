@@ -170,9 +170,12 @@ def check_tokens(what: str, tokens: Any, rows: int, error: type[Exception] = Ind
 
 
 def limit_rows(input: Any, weight: Any, limit: float, norm_type: float) -> None:
-    """Scale the rows that are looked up and too long down to `limit`, in place."""
+    """Scale the rows that are looked up and too long down to `limit`, in place.
+
+    Neither gradients nor tangents of the table know of it, as in PyTorch.
+    """
     with no_grad():
-        used = input.reshape(-1)
+        used, weight = input.reshape(-1), weight.detach()
         picked = take_(weight, used, dims=(0,))
         sizes = norm(picked, norm_type, 1, True)
         scaled = picked * c.where(c.greater(sizes, limit), limit / (sizes + 1e-7), sizes * 0 + 1)
