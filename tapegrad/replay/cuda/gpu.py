@@ -89,6 +89,8 @@ class GPU:
         return blaslt.computes(product.x.value.dtype) and blaslt.computes(product.out.value.dtype)
 
     def without_attention(self) -> str | None:
+        if self._capability < (8, 0):
+            return "cuDNN has attention for GPUs of compute capability 8.0 and above"
         return cudnn.missing()
 
     def functions(self, texts: Iterable[str]) -> dict[str, Any]:
