@@ -601,6 +601,36 @@ def test_attention_of_half_precision(causal):
             close(a, b, rtol=5e-2, atol=2e-2)
 
 
+def test_explaining_times_every_step_and_changes_nothing():
+    tg.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)).to("cuda")
+    optimizer = tg.optim.Adam(model.parameters(), lr=0.1)
+    x, y = on("cuda", numbers(4, 6))[:, ::2].repeat(1, 2), tg.tensor([0, 1, 2, 0], device="cuda")
+
+    @tg.compile(fullgraph=True)
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def state():
+        return [array_of(t) for t in (*model.parameters(), x)] + [np.array(tg.get_rng_state())]
+
+    for _ in range(4):
+        step(x, y)
+    before = state()
+    said = step.explain()
+    for a, b in zip(state(), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+    if CUDA().missing() is None:
+        assert "one by one" in said
+        assert "product of a library matmul" in said
+        assert "test_cuda_compile.py" in said
+    assert math.isfinite(step(x, y).item())
+
+
 # -- bad data ------------------------------------------------------------------------------------
 
 

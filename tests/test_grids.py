@@ -23,6 +23,7 @@ from tapegrad.replay.cuda.emit import KernelLaunch, emit
 from tapegrad.replay.cuda.executable import GridProgram
 from tapegrad.replay.cuda.grid import DeviceGrid
 from tapegrad.replay.cuda.loops import FoldShape, GridSettings
+from tapegrad.replay.cuda.order import MemoryOrder
 from tapegrad.replay.cuda.ptx import libdevice, ptx_of
 from tapegrad.replay.cuda.simulation import SimulatedGPU
 
@@ -98,6 +99,23 @@ def test_shapes_of_reductions_cover_every_way() -> None:
         assert shape.results * shape.groups >= shape.kept
         assert shape.parts * shape.part_length >= shape.folded
         assert shape.threads == shape.lanes * shape.results
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+def test_steps_wait_for_the_memory_that_they_need_and_no_longer() -> None:
+    order = MemoryOrder()
+    assert order.add([], [(0, 10)]) == []
+    assert order.add([], [(10, 20)]) == []
+    assert order.add([(5, 15)], [(20, 30)]) == [0, 1]
+    assert order.add([(25, 26)], []) == [2]  # which has waited for the others
+    assert order.add([(0, 1)], []) == [0]
+    assert order.add([], [(0, 1)]) == [4]  # what others still read is not written
+    assert order.add([], [(0, 40)]) == [3, 5]
+    for _ in range(200):
+        order.add([], [(50, 60)])
+    assert order.add([(55, 56)], []) == [206]
 
 
 # -- products --------------------------------------------------------------------------------------
