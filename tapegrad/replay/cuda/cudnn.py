@@ -45,7 +45,7 @@ def new_handle(stream: int) -> Any:
 class AttentionPlan:
     """Attention of given shapes and strides, or its gradients; a batch is of two dimensions."""
 
-    def __init__(self, attention: Attention, handle: Any) -> None:
+    def __init__(self, attention: Attention, handle: Any, deterministic: bool) -> None:
         cudnn = _library()
         self._handle = handle
         kind = cudnn.data_type.BFLOAT16
@@ -75,6 +75,8 @@ class AttentionPlan:
             received = described(attention.operands[3], queries, narrow)
             lse = described(attention.operands[4], queries, 1, single)
             out = described(attention.operands[5], queries, narrow)
+            if deterministic:
+                options["use_deterministic_algorithm"] = True
             results = graph.sdpa_backward(
                 q=q, k=k, v=v, o=out, dO=received, stats=lse, name="gradients", **options
             )

@@ -87,7 +87,7 @@ class GridDevice(Protocol):
     def multiply(self, product: Product, out: int, x: int, y: int) -> None:
         """Compute a product of matrices at some addresses."""
 
-    def attend(self, attention: Attention, addresses: Sequence[int]) -> None:
+    def attend(self, attention: Attention, addresses: Sequence[int], deterministic: bool) -> None:
         """Compute attention of operands, and its results, at some addresses."""
 
     # Running.
@@ -235,7 +235,7 @@ class HostDevice:
         found = np.matmul(left.astype(wide), right.astype(wide))
         result[...] = result + found if call.adds else found
 
-    def attend(self, attention: Attention, addresses: Sequence[int]) -> None:
+    def attend(self, attention: Attention, addresses: Sequence[int], deterministic: bool) -> None:
         accesses = (*attention.operands, *attention.results)
 
         def shown(address: int, access: Access, shape: tuple[int, ...]) -> Any:

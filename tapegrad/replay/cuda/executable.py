@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ class GridProgram:
         self,
         program: Program,
         device: GridDevice,
-        deterministic: bool,
+        deterministic: Callable[[], bool],
         cells: Sequence[int] = (),
     ) -> None:
         self.device = device
@@ -108,14 +108,14 @@ class GridProgram:
 
     def _ready(self) -> RecordedSteps:
         recorded = self._recorded
-        if recorded is None or recorded.precision != switches.precision:
+        if recorded is None or recorded.wanted != (switches.precision, self._deterministic()):
             recorded = self._recorded = self.recorded_on(self.bound)
         return recorded
 
     def recorded_on(self, bound: dict[int, Any]) -> RecordedSteps:
         """The steps with some arrays bound to inputs."""
         return RecordedSteps(
-            *(self.plan, self.device, self._deterministic),
+            *(self.plan, self.device, self._deterministic()),
             *(self._table, bound, self.expected),
         )
 
@@ -216,7 +216,8 @@ class RecordedSteps:
         expected: list[int],
     ) -> None:
         self._device, self._plan = device, plan
-        self.precision = switches.precision
+        #: what the user wants of all programs: how exact products are, and equal bits in all runs
+        self.wanted = (switches.precision, deterministic)
         self._bound = dict(bound)
         self._cells = table.starts
         self._cell_arrays = table.cells
@@ -294,7 +295,7 @@ class RecordedSteps:
             elif isinstance(step, Attend):
                 accesses = (*step.instruction.operands, *step.instruction.results)
                 places = [self._given(a.value.number, 0) for a in accesses]
-                device.attend(step.instruction, places)
+                device.attend(step.instruction, places, self.wanted[1])
             else:
                 assert not isinstance(step, Callback)
                 product = step.instruction

@@ -177,10 +177,11 @@ class GPU:
             raise RuntimeError(f"cuBLAS has no algorithm for {prepared.call}")
         return found[0]
 
-    def attend(self, attention: Attention, addresses: Sequence[int]) -> None:
-        key = cudnn.key_of(attention)
+    def attend(self, attention: Attention, addresses: Sequence[int], deterministic: bool) -> None:
+        key = (deterministic, *cudnn.key_of(attention))
         if key not in self._plans:
-            self._plans[key] = cudnn.AttentionPlan(attention, self._attention_handle)
+            handle = self._attention_handle
+            self._plans[key] = cudnn.AttentionPlan(attention, handle, deterministic)
         plan = self._plans[key]
         accesses = (*attention.operands, *attention.results)
         places = [

@@ -25,4 +25,4 @@ class SimulatedGPU:
         return None if jit.available() else "llvmlite is not installed"
 
     def build(self, program: Program, name: str = "a program") -> GridProgram:
-        return GridProgram(program, self._device, self._deterministic)
+        return GridProgram(program, self._device, lambda: self._deterministic)

@@ -51,6 +51,6 @@ class CUDA:
         device = self.device(program.device.index or 0)
 
         def build(part: Program, cells: Sequence[int]) -> GridProgram:
-            return GridProgram(part, device, switches.deterministic, cells)
+            return GridProgram(part, device, lambda: switches.deterministic, cells)
 
         return DividedProgram(program, build, lambda part: build_for_host(part, name=name))
