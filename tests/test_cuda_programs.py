@@ -77,7 +77,7 @@ def test_explaining_times_every_step_and_changes_nothing():
     if CUDA().missing() is None:
         assert "one by one" in said
         assert "product of a library matmul" in said
-        assert "test_cuda_compile.py" in said
+        assert "test_cuda_programs.py" in said
     assert math.isfinite(step(x, y).item())
 
 
@@ -165,7 +165,7 @@ def test_bad_data_are_told_when_somebody_waits_and_change_nothing(unhurried, mor
         tried(tg.cuda.synchronize)
     assert len(raised) == 1
     assert "out of range" in str(raised[0])
-    assert "test_cuda_compile.py" in str(raised[0])
+    assert "test_cuda_programs.py" in str(raised[0])
     for a, b in zip(state(), before, strict=True):
         np.testing.assert_array_equal(a, b)
     assert math.isfinite(step(good).item())
