@@ -226,6 +226,48 @@ def test_ending_the_launcher_ends_all(number):
         wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
 
 
+BLIND_MPIEXEC = """#!{python}
+import os, subprocess, sys
+ranks = [
+    subprocess.Popen(sys.argv[3:], env={{**os.environ, "PMI_RANK": str(rank), "PMI_SIZE": "2"}})
+    for rank in range(int(sys.argv[2]))
+]
+for rank in ranks:
+    rank.wait()
+"""
+MISSED = """
+import os, sys, time
+from tapegrad.distributed.job import report
+report("connecting")
+report("started")
+if os.environ["RANK"] == "1":
+    if sys.argv[1] == "_exit":
+        report("left", "os._exit(0) at here")
+    os._exit(0)
+time.sleep(60)
+"""
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("_exit", "rank 1 of 2 ended by os._exit(0) at here before rank 0 had finished"),
+        ("native", "rank 1 of 2 ended with exit code 0, but before its program was done"),
+    ],
+)
+def test_launch_notices_an_end_that_mpiexec_misses(launched, monkeypatch, tmp_path, name, words):
+    mpiexec, program = tmp_path / "mpiexec", tmp_path / "missed.py"
+    mpiexec.write_text(BLIND_MPIEXEC.format(python=sys.executable))
+    mpiexec.chmod(0o755)
+    program.write_text(MISSED)
+    monkeypatch.setattr(launching, "find_mpiexec", lambda: str(mpiexec))
+    monkeypatch.setattr(sys.modules[__name__], "PROGRAM", str(program))
+    status, _, error = launched(name)
+    assert status == 1
+    assert f"tapegrad launch: {words}\n" in error
+
+
 def ranks():
     """The processes of the two ranks of the program, once both are there."""
     found = []

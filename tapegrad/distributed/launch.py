@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from .job import shared_memory
-from .outcome import Outcome, Reports, judge
+from .outcome import Outcome, Reports, ended_early, judge
 
 #: seconds that ranks have to end by themselves after Ctrl-C, before all of them are killed
 GRACE = 5.0
-#: seconds in which all ranks must call init_process_group after one that never will has ended
+#: seconds for ranks to go on after one has ended that they may need: one that never has called
+#: init_process_group, or whose program was not done
 PATIENCE = 3.0
 #: bytes of the output's end that are searched for what mpiexec says
 TAIL = 1 << 16
@@ -200,23 +201,30 @@ class _Running:
             if now > self._deadline:
                 self._kill()
             return
-        reports = Reports(self.folder)
-        connecting = set(reports.ranks("connecting")) - set(reports.ranks("started"))
+        because = self._missed(Reports(self.folder))
+        if not because:
+            self._deadline = now + PATIENCE
+        elif now > self._deadline:
+            self.ended_because = because
+            self._kill()
+
+    def _missed(self, reports: Reports) -> str:
+        """What to say of a rank that has ended and may be waited for in vain; else nothing."""
         launched = reports.ranks("launched")
+        connecting = set(reports.ranks("connecting")) - set(reports.ranks("started"))
         never = [
             rank
             for rank, said in launched.items()
             if rank not in reports.ranks("connecting") and not _is_alive(said["pid"])
         ]
-        if not connecting or not never:
-            self._deadline = now + PATIENCE
-        elif now > self._deadline:
+        if connecting and never:
             shown = ", ".join(map(str, sorted(connecting)))
-            self.ended_because = (
+            return (
                 f"rank {min(never)} of {len(launched)} ended without calling init_process_group, "
                 f"where rank {shown} waits for it"
             )
-            self._kill()
+        # mpiexec ends the others then, but does not always notice
+        return "; ".join(ended_early(reports, len(launched)))
 
     def _end(self) -> None:
         """Ask all ranks to end, as Ctrl-C does; the second time, kill them."""

@@ -73,7 +73,7 @@ def judge(reports: Reports, size: int, returned: int, printed: str) -> Outcome:
     found = _found_by_starter(reports, size)
     if found is None and not failures:
         # mpiexec may name a process that it has killed itself, so it is asked last.
-        failures = _ended_early(reports, size)
+        failures = ended_early(reports, size)
         if failures:
             return Outcome(1, failures)
         found = _found_by_mpiexec(reports, size, printed)
@@ -127,10 +127,11 @@ def _unfinished(reports: Reports) -> list[int]:
     return sorted(set(reports.ranks("started")) - finished)
 
 
-def _ended_early(reports: Reports, size: int) -> list[str]:
+def ended_early(reports: Reports, size: int) -> list[str]:
     """Ranks that ended with exit code 0 although others still needed them."""
     unfinished = _unfinished(reports)
-    ended = [rank for rank in unfinished if rank in reports.ranks("ended")]
+    ends = reports.ranks("ended")
+    ended = [rank for rank in unfinished if rank in ends and ends[rank]["code"] == 0]
     if not unfinished:
         return []
     others = ", ".join(map(str, unfinished))
