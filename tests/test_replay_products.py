@@ -342,3 +342,35 @@ def test_operands_and_results_with_rows_far_apart(
     assert len(set(results)) == 1
     limit = 1e-3 if dtype is tg.float32 else 1e-10
     np.testing.assert_allclose(found.numpy(), x.numpy() @ y.numpy(), rtol=0, atol=limit)
+
+
+@pytest.mark.usefixtures("vectors")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_many_small_products_ask_for_the_next(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAPEGRAD_CACHE", "0")
+    asked: list[Any] = []
+    choose = products._following
+    monkeypatch.setattr(products, "_following", lambda *a: asked.append(choose(*a)) or asked[-1])
+    generator = np.random.default_rng(0)
+    for batch, rows, inner, columns in (
+        (5, 32, 32, 32),
+        (3, 17, 9, 50),
+        (4, 8, 1, 3),
+        (2, 1, 7, 1),
+    ):
+        for turned_x, turned_y, padded in itertools.product([False, True], repeat=3):
+            pair = []
+            for height, width, turned in ((rows, inner, turned_x), (inner, columns, turned_y)):
+                shape = (width, height) if turned else (height, width)
+                full = generator.standard_normal((batch, shape[0], shape[1] + 3 * padded))
+                part = full.astype(dtype)[:, :, : shape[1]]
+                pair.append(part.swapaxes(1, 2) if turned else part)
+            tg.set_num_threads(1 + padded)
+            fast = tg.compile(lambda x, y: x @ y)
+            for _ in range(3):
+                found = fast(*map(tg.from_numpy, pair)).numpy()
+            tolerance = 100 * np.finfo(dtype).eps
+            np.testing.assert_allclose(found, pair[0] @ pair[1], rtol=tolerance, atol=tolerance)
+            if batch == 5:
+                ways = (rows * inner, inner * columns, rows * columns)
+                assert asked[-1] == ((0, 0, 0) if padded else ways)

@@ -43,6 +43,9 @@ ARGUMENTS = (
     *("ptr %out", "i64 %lead_out", "i64 %rows", "i64 %columns", "i64 %inner", "i1 %adds"),
     *("ptr %scratch",),
 )
+#: what `@multiply_one_of_many` takes besides: whether to ask for the matrices of the product that
+#: follows, and where they are, each without gaps
+FOLLOWING = ("i1 %asks", "ptr %next_x", "ptr %next_y", "ptr %next_out")
 
 
 class GemmWriter(PackWriter):
@@ -52,6 +55,7 @@ class GemmWriter(PackWriter):
         super().__init__(dtype, transposed_y)
         assert not (self.half and triangle)
         self.triangle = triangle
+        self.asks = not (self.half or triangle)
         if triangle:
             self.widest = tuning.MAX_TRIANGLE_PANEL_VECTORS
 
@@ -96,10 +100,13 @@ class GemmWriter(PackWriter):
 
     # -- tiles and panels ------------------------------------------------------------------------
 
-    TILE = (
+    #: of a tile and of a panel
+    BOTH = (
         "ptr %x, i64 %row_x, i64 %column_x, ptr %panel, i64 %lead_panel, ptr %out, i64 %lead_out, "
         "i64 %inner, i64 %last, i1 %adds"
     )
+    #: of a tile: the memory that is asked for in the first step, and the way to that of the next
+    AHEAD = ", ptr %ahead, i64 %lead_ahead"
     #: of half precision: where sums of a tile wait for the next pass, and whether there is none
     SUMS = ", ptr %sums, i64 %lead_sums, i1 %ends"
     #: of a product with a triangle: where the diagonal meets the first row
@@ -107,16 +114,18 @@ class GemmWriter(PackWriter):
     #: of a panel: `tile_x` is the way in x from one of the tallest tiles to the next; `fetches`
     #: tells whether the result is so large that its lines are asked for before they are written
     ALL_ROWS = ", i64 %rows, i64 %tile_x, i1 %fetches"
+    #: of a panel of one of many products: see `FOLLOWING`, and the number of the panel's first tile
+    ASKED = ", i1 %asks, ptr %next_x, ptr %next_y, ptr %next_out, i64 %tile"
 
     @property
     def tile_arguments(self) -> str:
         diagonal = self.DIAGONAL if self.triangle in ("lower", "upper") else ""
-        return self.TILE + diagonal + (self.SUMS if self.half else "")
+        return self.BOTH + self.AHEAD + diagonal + (self.SUMS if self.half else "")
 
     @property
     def panel_arguments(self) -> str:
-        arguments = self.TILE + self.ALL_ROWS + (self.DIAGONAL if self.triangle else "")
-        return arguments + (self.SUMS if self.half else "")
+        arguments = self.BOTH + self.ALL_ROWS + (self.DIAGONAL if self.triangle else "")
+        return arguments + (self.SUMS if self.half else self.ASKED if self.asks else "")
 
     def tile(self, rows: int, across: int) -> str:
         """The sums of some rows times some vectors; `last` counts the lanes of the last one."""
@@ -211,9 +220,7 @@ class GemmWriter(PackWriter):
             pointer = self.packed_at(code, row, (str(j * self.lanes), "1"))
             align = self.packing.packed.itemsize
             loaded.append(code.value(f"load {packed}, ptr {pointer}, align {align}"))
-        # The processor does not foresee rows that lie in different pages.
-        later = code.value(f"mul nsw i64 %lead_panel, {tuning.PREFETCHED_STEPS}")
-        ahead = self.packed_at(code, row, (later, "1"))
+        ahead = self.packed_at(code, "%ahead", (step, "%lead_ahead"))
         for j in range(across):
             self.prefetch(code, self.packed_at(code, ahead, (str(j * self.lanes), "1")))
         for i in rows:
@@ -255,14 +262,18 @@ class GemmWriter(PackWriter):
 
         tallest, *lower = heights
 
-        def call(rows: int, first: str) -> None:
+        # The processor does not foresee rows that lie in different pages.
+        later = code.value(f"mul nsw i64 %lead_panel, {tuning.PREFETCHED_STEPS}")
+        soon = self.packed_at(code, "%panel", (later, "1")), "%lead_panel"
+
+        def call(rows: int, first: str, ahead: tuple[str, str] = soon) -> None:
             tile = code.value(f"sdiv i64 {first}, {tallest}")
             inside = code.value(f"and i64 {first}, {tallest - 1}")
             x = self.packed_at(code, "%x", (tile, "%tile_x"), (inside, "%row_x"))
             out = self.at(code, "%out", (first, "%lead_out"))
             given = (
                 f"ptr {x}, i64 %row_x, i64 %column_x, ptr %panel, i64 %lead_panel, ptr {out}, "
-                "i64 %lead_out, i64 %inner, i64 %last, i1 %adds"
+                f"i64 %lead_out, i64 %inner, i64 %last, i1 %adds, ptr {ahead[0]}, i64 {ahead[1]}"
             )
             if self.triangle in ("lower", "upper"):
                 given += f", i64 {code.value(f'add nsw i64 %diagonal, {first}')}"
@@ -278,9 +289,9 @@ class GemmWriter(PackWriter):
             begin = code.call("i64", "llvm.smax.i64", ("i64", "%diagonal"), ("i64", "0"))
             begin = code.value(f"and i64 {begin}, {-tallest}")
         with code.loop(begin, most, tallest) as first:
-            if not self.half and not self.triangle:
+            if self.asks:
                 self.ask_for_next(code, first, across)
-            call(tallest, first)
+            call(tallest, first, self.following(code, first, across, soon) if self.asks else soon)
         if self.triangle:
             rest = code.call("i64", "llvm.smax.i64", ("i64", begin), ("i64", most))
             with code.loop(rest, "%rows") as first:
@@ -301,6 +312,28 @@ class GemmWriter(PackWriter):
                 for column in range(0, across * self.lanes + line, line):
                     there = self.at(code, "%out", (row, "%lead_out"), (str(column), "1"))
                     self.prefetch(code, there, write=True)
+
+    def following(
+        self, code: Code, first: str, across: int, soon: tuple[str, str]
+    ) -> tuple[str, str]:
+        """What a tile asks for: its part of the matrices that follow if so wanted, else `soon`.
+
+        Tiles take turns with x, y and out; each asks for as many lines as it reads of its panel.
+        """
+        tile = code.value(f"sdiv i64 {first}, {self.tallest}")
+        tile = code.value(f"add nsw i64 %tile, {tile}")
+        turn, part = code.value(f"urem i64 {tile}, 3"), code.value(f"udiv i64 {tile}, 3")
+        wide = str(across * self.lanes)
+        pointer = "%next_x"
+        for i, other in enumerate(("%next_y", "%next_out"), 1):
+            here = code.value(f"icmp eq i64 {turn}, {i}")
+            pointer = code.value(f"select i1 {here}, ptr {other}, ptr {pointer}")
+        part = code.value(f"mul nsw i64 {part}, %inner")
+        pointer = self.at(code, pointer, (part, wide))
+        return (
+            code.value(f"select i1 %asks, ptr {pointer}, ptr {soon[0]}"),
+            code.value(f"select i1 %asks, i64 {wide}, i64 {soon[1]}"),
+        )
 
     def clear(self) -> str:
         """Zeros above the diagonal of a panel of the result, which meets row `diagonal` first."""
@@ -451,6 +484,10 @@ class GemmWriter(PackWriter):
                 reached = code.value(f"add nsw i64 {start}, {depth}")
                 ends = code.value(f"icmp sge i64 {reached}, %inner")
                 given += f", ptr {sums}, i64 %lead_sums, i1 {ends}"
+            if self.asks:
+                tiles = code.value(f"sdiv i64 %rows, {tall}")
+                tile = code.value(f"mul nsw i64 {index}, {tiles}")
+                given += ", i1 %asks, ptr %next_x, ptr %next_y, ptr %next_out, i64 " + tile
             diagonal = ""
             if self.triangle:
                 ends = f"{column}, %first" if self.triangle == "out" else f"%first, {start}"
@@ -467,8 +504,17 @@ class GemmWriter(PackWriter):
         if self.half:
             arguments = ", ".join([*ARGUMENTS, "ptr %sums", "i64 %lead_sums"])
             return self.function(code, "multiply_block", arguments)
-        arguments = ", ".join([*ARGUMENTS, "i64 %first"] if self.triangle else ARGUMENTS)
-        return self.function(code, "multiply", arguments)
+        if self.asks:
+            arguments = ", ".join([*ARGUMENTS, *FOLLOWING])
+            return self.function(code, "multiply_one_of_many", arguments) + self.alone()
+        return self.function(code, "multiply", ", ".join([*ARGUMENTS, "i64 %first"]))
+
+    def alone(self) -> str:
+        """A product that none follows."""
+        code = Code()
+        given = ", ".join([*ARGUMENTS, "i1 false", *["ptr null"] * 3])
+        code.line(f"call void @multiply_one_of_many({given})")
+        return self.function(code, "multiply", ", ".join(ARGUMENTS))
 
     def in_blocks(self) -> str:
         """A product of half precision, in blocks of rows and columns whose sums may be kept."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ NUMBERS = (
     *("rows", "columns", "inner", "row_x", "column_x", "lead_y", "lead_out"),
     *("split", "step_x", "step_y", "step_out", "batches", "adds"),
     *("block_rows", "block_columns", "blocks_across", "blocks", "column_y"),
+    *("next_x", "next_y", "next_out"),
 )
 BATCH, ROWS, COLUMNS, BLOCKS = range(4)  # what threads divide
 
@@ -94,11 +96,17 @@ def text_of(dtype: Any, dimensions: int, transposed_y: bool, triangle: str = "")
             code.element(f"%p{i}", dtype, code.position("0", operand))
             for i, operand in enumerate(terms)
         )
+        name, given = "multiply", f", i64 {start}" if triangle else ""
+        if not triangle and not numeric.is_half(dtype):
+            name = "multiply_one_of_many"
+            asks = code.value(f"icmp ne i64 {number['next_out']}, 0")
+            given = f", i1 {asks}"
+            for pointer, which in ((x, "x"), (y, "y"), (out, "out")):
+                given += f", ptr {code.element(pointer, dtype, number[f'next_{which}'])}"
         code.line(
-            f"call void @multiply(ptr {x}, i64 {number['row_x']}, i64 {number['column_x']}, "
+            f"call void @{name}(ptr {x}, i64 {number['row_x']}, i64 {number['column_x']}, "
             f"ptr {y}, i64 {number['lead_y']}, ptr {out}, i64 {number['lead_out']}, i64 {rows}, "
-            f"i64 {columns}, i64 {number['inner']}, i1 {adds}, ptr %partial0"
-            + (f", i64 {start})" if triangle else ")")
+            f"i64 {columns}, i64 {number['inner']}, i1 {adds}, ptr %partial0{given})"
         )
     code.line("ret void")
     entry = with_entry(code, 3, partials=1, numbers=len(NUMBERS) + 4 * dimensions)
@@ -215,6 +223,25 @@ def _divisors(number: int) -> list[int]:
     return [n for n in range(1, number + 1) if number % n == 0]
 
 
+def _following(
+    p: Product, sizes: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[int, ...]:
+    """The ways from the matrices of a product to those of the next, if it asks for them; else 0.
+
+    Small ones without gaps are asked for: the processor does not foresee them, and what fits the
+    nearest cache waits there until it is needed.
+    """
+    matrices = ((p.rows, p.inner), (p.inner, p.columns), (p.rows, p.columns))
+    size = p.out.value.dtype.itemsize * sum(map(math.prod, matrices))
+    dense = all(
+        {access.strides[-2:]} <= {(width, 1), (1, height)}
+        for access, (height, width) in zip((p.x, p.y, p.out), matrices, strict=True)
+    )
+    if not sizes or sizes[-1] == 1 or not dense or size > tuning.MAX_BYTES_TO_ASK_FOR_NEXT:
+        return (0, 0, 0)
+    return tuple(ways[-1] for ways in strides)
+
+
 def product(p: Product, threads: int) -> Kernel:
     """The kernel of a matrix product, for so many threads."""
     dtype = p.out.value.dtype
@@ -248,6 +275,7 @@ def product(p: Product, threads: int) -> Kernel:
         *(split, *steps, batches, int(p.adds)),
         *(blocks.numbers if blocks is not None else (0, 0, 1, 1)),
         y_lead if y_transposed else 1,
+        *_following(p, sizes, strides),
     ]
     for d, n in enumerate(sizes):
         numbers += [n, *(s[d] for s in strides)]

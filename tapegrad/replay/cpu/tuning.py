@@ -81,6 +81,8 @@ FAR_BYTES = 4096
 #: bytes from the first to the last row of a result, from which on a tile asks for the lines of the
 #: next one: they are not in the cache, and the processor does not foresee them
 MIN_RESULT_BYTES_TO_PREFETCH = 1 << 21
+#: bytes of the three matrices of one of many products, at most, that asks for those of the next
+MAX_BYTES_TO_ASK_FOR_NEXT = 1 << 17
 #: bytes that the memory fetches at a time
 CACHE_LINE_BYTES = 64
 #: tiles whose rows are packed together if they lie in columns: a page is read once for all of them
