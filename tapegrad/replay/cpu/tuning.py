@@ -81,7 +81,9 @@ FAR_BYTES = 4096
 #: bytes from the first to the last row of a result, from which on a tile asks for the lines of the
 #: next one: they are not in the cache, and the processor does not foresee them
 MIN_RESULT_BYTES_TO_PREFETCH = 1 << 21
-#: bytes of the three matrices of one of many products, at most, that asks for those of the next
+#: bytes of the three matrices of one of many products, at most, that asks for those of the next:
+#: an eighth of an L2 cache. AMD, one thread, float64 from memory: 64 of 32x32x32 have 36 instead of
+#: 21 GFLOP/s, 8 of 64x64x64 45 instead of 37
 MAX_BYTES_TO_ASK_FOR_NEXT = 1 << 17
 #: bytes that the memory fetches at a time
 CACHE_LINE_BYTES = 64
