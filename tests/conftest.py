@@ -114,7 +114,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(params=["cuda", "cupy"])
 def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU: the real one, or a stand-in where there is none; kernels of our own, or CuPy's."""
+    from tapegrad.core import acceleration
     from tapegrad.replay.cuda.target import CUDA
+    from tapegrad.replay.use.eager import Native
 
     if not _has_gpu():
         # Tests of this file alone do not have these beside them.
@@ -127,3 +129,5 @@ def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(CUDA, "missing", lambda target: None)
     if request.param == "cupy":
         monkeypatch.setattr(CUDA, "missing", lambda target: "not wanted in this test")
+    # One that knows no forms: those of the last test may be of another GPU.
+    monkeypatch.setattr(acceleration, "_accelerator", Native())

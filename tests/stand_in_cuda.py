@@ -28,6 +28,7 @@ class MemoryPointer:
         self.mem = mem
         self.ptr = mem.ptr + offset
         self.device = mem.device
+        self.device_id = 0
 
     def __add__(self, offset: int) -> MemoryPointer:
         return MemoryPointer(self.mem, self.ptr - self.mem.ptr + offset)

@@ -15,6 +15,9 @@ class StandInGPU(HostDevice):
     def address(self, array: Any) -> int:
         return int(array.data.ptr)
 
+    def empty(self, shape: Any, dtype: Any) -> Any:
+        return shown(super().empty(shape, dtype))
+
     def view(self, address: int, view: Any) -> Any:
         return shown(super().view(address, view))
 

@@ -273,7 +273,10 @@ def assembler() -> str | None:
 
 
 def texts(monkeypatch: pytest.MonkeyPatch, run: Any) -> list[str]:
-    """The kernels for a GPU of all programs that something builds; some of their memory moves."""
+    """The kernels for a GPU of all programs that something builds.
+
+    Of compiled functions, where some memory moves, and of eager operations, which are general.
+    """
     found: dict[str, None] = {}
     build = GridProgram.__init__
 
@@ -281,9 +284,14 @@ def texts(monkeypatch: pytest.MonkeyPatch, run: Any) -> list[str]:
         build(self, *given)
         kinds = self.plan.allocations.items()
         moving = frozenset(n for n, a in kinds if a.kind == "result" or a.index % 2)
-        for step in emit(self.plan, GridSettings(DeviceGrid, moving=moving)).steps:
-            if isinstance(step, KernelLaunch):
-                found[step.text] = None
+        changed = {value.number for value, _ in self.program.writes}
+        given = {i.value.number for i in self.program.inputs if i.value.shape == ()}
+        compiled = GridSettings(DeviceGrid, moving=moving)
+        eager = GridSettings(DeviceGrid, held=frozenset(given - changed), general=True)
+        for settings in (compiled, eager):
+            for step in emit(self.plan, settings).steps:
+                if isinstance(step, KernelLaunch):
+                    found[step.text] = None
 
     monkeypatch.setattr(GridProgram, "__init__", built)
     run()

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..core import numeric, source, storage
+from ..core.device import GPU_CLASSES
 from ..core.dtypes import bfloat16
 from ..core.modes import ANOMALY, CAPTURE, STATE, TRANSFORM, numbers
 from ..core.primitive import ARRAY_SIZE, PRIMITIVES, PRODUCT_SIZE, Primitive, accelerator
@@ -104,7 +105,8 @@ class Walk:
             if found is not None:
                 total = found[1]
                 if total.__class__ is not _ndarray or g.__class__ is not _ndarray:
-                    total = _added(total, g)
+                    on_gpu = total.__class__ in GPU_CLASSES and g.__class__ in GPU_CLASSES
+                    total = _summed(total, g) if on_gpu else _added(total, g)
                 elif total.size >= ARRAY_SIZE:
                     total = _summed(total, g)
                 elif found[2] and is_whole(total):
@@ -120,7 +122,9 @@ class Walk:
         pending = self.pending
         if entry in pending:
             total = pending[entry]
-            if total.__class__ is _ndarray and total.size >= ARRAY_SIZE:
+            if total.__class__ in GPU_CLASSES or (
+                total.__class__ is _ndarray and total.size >= ARRAY_SIZE
+            ):
                 pending[entry] = _summed(total, g)
             elif entry in self.owned:
                 np.add(total, g, out=total)
@@ -185,11 +189,15 @@ class Walk:
                     continue
                 if edges[0].__class__ is Entry and edges[0] not in pending:
                     self.owned.add(edges[0])  # what the rule makes is nobody else's
-            large = chains and g.__class__ is _ndarray and g.size >= ARRAY_SIZE
+            large = chains and (
+                g.size >= ARRAY_SIZE if g.__class__ is _ndarray else g.__class__ in GPU_CLASSES
+            )
             if large and run_fused(self, entry, g, edges, saved):
                 continue  # those that it has visited are counted there
             results: Any = NotImplemented
-            if chains and g.__class__ is _ndarray and g.size >= p.native_size:
+            if chains and (
+                g.size >= p.native_size if g.__class__ is _ndarray else g.__class__ in GPU_CLASSES
+            ):
                 results = self.added(entry, g, edges, saved)
             if results is NotImplemented:
                 pull = p._pull or p.pull
@@ -333,12 +341,13 @@ class Walk:
         weight that is used again and again would be a pass of its own each time.
         """
         totals: list[Any] | None = None
+        total: Any
         leaves = self.leaves
         for i, edge in enumerate(edges):
             if edge is None or edge.__class__ is Entry or edge.__class__ is Output:
                 continue
             _, total, ours = leaves.get(edge.id, _NOTHING)
-            if not ours or total.__class__ is not _ndarray or total.size < PRODUCT_SIZE:
+            if not ours or total.__class__ is not g.__class__ or total.size < PRODUCT_SIZE:
                 continue
             if total.dtype is not g.dtype or not is_whole(total):
                 continue
@@ -459,7 +468,7 @@ def _added(a: Any, b: Any) -> Any:
 
 
 def _summed(a: Any, b: Any) -> Any:
-    """The sum of large gradients, as native code on all threads."""
+    """The sum of gradients that are large or on a GPU, as native code."""
     return PRIMITIVES["add"](a, b)
 
 
@@ -484,7 +493,9 @@ def _rounded(p: Any, g: Any, edges: Sequence[Any], results: Sequence[Any]) -> Se
 
 def _is_fresh(p: Primitive, g: Any, r: Any, results: Sequence[Any]) -> bool:
     """Whether nobody else can see the array `r` that a rule has returned."""
-    if r.__class__ is not _ndarray or r.base is not None or not p.pure:
+    if r.__class__ is not _ndarray and r.__class__ not in GPU_CLASSES:
+        return False
+    if r.base is not None or not p.pure:
         return False  # a rule that is not ours may return anything
     if p.joint is None:
         return r is not g

@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from ..core import numeric, storage
 from ..core.primitive import ELEMENTWISE, NEVER, Link, accelerator
 from ..core.tape import FREED, Entry, node_of
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
 
 #: entries of a run at most: longer programs take longer to compile and save no more traffic
 MOST = 16
-
-_ndarray = np.ndarray
 
 
 class _Member(NamedTuple):
@@ -160,13 +156,14 @@ def _linked(members: Sequence[_Member]) -> tuple[list[Any], list[Link]]:
 
 def _waiting(walk: Walk, end: Any, g: Any) -> Any:
     """The gradient that waits at an edge already, if this run can add to it."""
+    total: Any
     if end.__class__ is Entry:
         total = walk.pending.get(end)
     elif isinstance(end, Tensor):
         total = walk.leaves[end.id][1] if end.id in walk.leaves else None
     else:
         return None
-    if total.__class__ is _ndarray and total.shape == g.shape and total.dtype == g.dtype:
+    if total.__class__ is g.__class__ and total.shape == g.shape and total.dtype == g.dtype:
         return total
     return None
 

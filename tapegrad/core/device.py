@@ -104,6 +104,10 @@ CPU = device("cpu")
 META = device("meta")
 
 
+#: the classes of arrays that are in the memory of a GPU; CuPy's, once it is in use
+GPU_CLASSES: set[Any] = set()
+
+
 class MetaArray(np.ndarray[Any, Any]):
     """The array of a tensor on the device "meta": a shape and a dtype over one element."""
 
@@ -159,6 +163,7 @@ def cupy() -> Any:
         if type(error).__name__ == "CUDARuntimeError":
             raise RuntimeError(f"{_INSTALL} ({error})") from None
         raise
+    GPU_CLASSES.add(module.ndarray)
     return module
 
 

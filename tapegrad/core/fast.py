@@ -18,6 +18,7 @@ import numpy as np
 
 from . import casting, overriding
 from .casting import Policy
+from .device import GPU_CLASSES
 from .modes import GRAD, STATE, numbers
 from .primitive import ARRAY_SIZE, NO_PARAMS, Primitive, bind
 from .shortpaths import small_binary, small_savers, small_unary
@@ -48,7 +49,8 @@ NAMES: dict[str, Any] = {
     "F64": np.dtype(np.float64), "GRAD": GRAD, "LIBRARY": LIBRARY, "NO_PARAMS": NO_PARAMS,
     "STATE": STATE, "Tensor": Tensor, "as_array": np.asarray, "bind": bind, "fill": _fill,
     "fits": _fits, "generic": np.generic, "getframe": _getframe, "ndarray": np.ndarray,
-    "new": object.__new__, "numbers": numbers, "outside": outside, "refresh": refresh,
+    "new": object.__new__, "numbers": numbers, "on_gpu": GPU_CLASSES, "outside": outside,
+    "refresh": refresh,
 }  # fmt: skip
 _make_unary = small_unary(NAMES)
 _make_binary, _make_reflected = small_binary(NAMES)

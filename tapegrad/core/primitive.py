@@ -29,6 +29,7 @@ from .acceleration import Link as Link
 from .acceleration import accelerator as accelerator
 from .acceleration import set_accelerator as set_accelerator
 from .complexes import HOLOMORPHIC, OWN, conjugating, refuse
+from .device import GPU_CLASSES
 from .dtypes import DType
 from .handles import InferenceExtra
 from .histories import UNTRACKED, is_untracked
@@ -187,6 +188,8 @@ class Primitive:
                 if len(inputs) == len(self.inputs) or self.rest is not None:
                     return self.direct(*inputs, params)
                 return bind(self, inputs, params)
+            elif x.__class__ in GPU_CLASSES and self.native_size != NEVER:
+                large = True
         return run(self, inputs, params) if large else self.kernel(*inputs, **params)
 
     @property
@@ -335,10 +338,13 @@ def _is_parameter(kernel: Callable[..., Any], name: str) -> bool:
 def _make_pull(p: Primitive) -> Callable[..., Sequence[Any]]:
     condition = None
     if p.native_size == COMPOSITE_SIZE:
-        condition = "g.__class__ is ndarray or g.__class__ is list"
+        condition = "g.__class__ is ndarray or g.__class__ is list or g.__class__ in on_gpu"
     elif p.native_size < NEVER:
-        condition = f"g.__class__ is ndarray and g.size >= {p.native_size}"
-    return shortpaths.pull(p, condition, {"ndarray": _ndarray, "_native": _native})
+        condition = (
+            f"g.size >= {p.native_size} if g.__class__ is ndarray else g.__class__ in on_gpu"
+        )
+    given = {"ndarray": _ndarray, "on_gpu": GPU_CLASSES, "_native": _native}
+    return shortpaths.pull(p, condition, given)
 
 
 def _make_direct(p: Primitive) -> Callable[..., Any]:
@@ -360,14 +366,20 @@ def _make_direct(p: Primitive) -> Callable[..., Any]:
 def run(p: Primitive, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
     """A primitive's result on raw arrays, as native code if that pays."""
     # While a program is captured its primitives run one by one, and only then.
-    if not p.loads and STATE.mode & CAPTURE:
+    if STATE.mode & CAPTURE and (not p.loads or _is_for_gpu(p, arrays)):
         return STATE.tapes[-1].kernel(p, arrays, params)
     out = accelerator().kernel(p, arrays, params)
     return p.kernel(*arrays, **params) if out is NotImplemented else out
 
 
+def _is_for_gpu(p: Primitive, arrays: Sequence[Any]) -> bool:
+    """Whether a primitive on raw arrays may run as a program of a GPU."""
+    return p.native_size != NEVER and any(a.__class__ in GPU_CLASSES for a in arrays)
+
+
 def _native(p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: Any) -> Any:
-    if g.__class__ is _ndarray or all(part is None or part.__class__ is _ndarray for part in g):
+    parts = g if g.__class__ is list else (g,)
+    if all(x is None or x.__class__ is _ndarray or x.__class__ in GPU_CLASSES for x in parts):
         results = accelerator().rule(p, pull, g, edges, saved, params)
         if results is not NotImplemented:
             return results
@@ -450,7 +462,7 @@ def bind(
     if p.view and tensors[0]._extra is not None:
         own(tensors[0])
         arrays[0] = tensors[0]._array
-    if largest >= p.native_size and plain:
+    if (largest >= p.native_size and plain) or (not plain and _is_for_gpu(p, arrays)):
         out = run(p, arrays, params)
     else:
         out = p.kernel(*arrays, **params)

@@ -189,6 +189,11 @@ def _small(run: str, needs: str, edges: str, saved: str, more: Sequence[str] = (
     ]
 
 
+def _on_any(array: str, given: str) -> str:
+    """The text that computes: NumPy's arrays by the kernel, and others as the primitive decides."""
+    return f"kernel({given}) if {array}.__class__ is ndarray else p({given})"
+
+
 def _indented(lines: Sequence[str], depth: int) -> list[str]:
     return ["    " * depth + line for line in lines]
 
@@ -196,8 +201,9 @@ def _indented(lines: Sequence[str], depth: int) -> list[str]:
 def small_unary(namespace: dict[str, Any]) -> Callable[..., Callable[..., Any]]:
     """`make(p, kernel, slow, recording, limit)`: makes `call(input)` for an elementwise operation.
 
-    `call` does all in one frame for a tensor of fewer elements than the limit. Other tensors, and
-    all while a tape, hooks or other modes are on, go to `slow` or, if that is None, to `bind`.
+    `call` does all in one frame for a tensor of fewer elements than the limit, and for one of any
+    size on a GPU. Other tensors, and all while a tape, hooks or other modes are on, go to `slow`
+    or, if that is None, to `bind`.
     """
     lines = [
         "def make_unary(p, kernel, slow, recording, limit):",
@@ -209,8 +215,12 @@ def small_unary(namespace: dict[str, Any]) -> Callable[..., Callable[..., Any]]:
         "            if x._view is not None:",
         "                refresh(x)",
         "            a = x._array",
-        "            if (a.dtype is F32 or a.dtype is F64) and a.size < limit:",
-        *_indented(_small("kernel(a)", "x._requires", "(x._edge or x,)", "1](a, None, out)"), 4),
+        "            if (a.dtype is F32 or a.dtype is F64) and (",
+        "                a.size < limit or a.__class__ in on_gpu",
+        "            ):",
+        *_indented(
+            _small(_on_any("a", "a"), "x._requires", "(x._edge or x,)", "1](a, None, out)"), 4
+        ),
         "        return p.direct(x, NO_PARAMS) if slow is None else slow(x)",
         "    return call",
     ]
@@ -234,7 +244,9 @@ def small_binary(namespace: dict[str, Any]) -> tuple[Callable[..., Callable[...,
         "                refresh(x)",
         "            a = x._array",
         "            dtype = a.dtype",
-        "            if (dtype is F32 or dtype is F64) and a.size < ARRAY_SIZE:",
+        "            if (dtype is F32 or dtype is F64) and (",
+        "                a.size < ARRAY_SIZE or a.__class__ in on_gpu",
+        "            ):",
         "                if isinstance(y, Tensor):",
         "                    if y._view is not None:",
         "                        refresh(y)",
@@ -257,7 +269,7 @@ def small_binary(namespace: dict[str, Any]) -> tuple[Callable[..., Callable[...,
         "                if same:",
         *_indented(
             _small(
-                "kernel(a, b)",
+                _on_any("a", "a, b"),
                 "needs",
                 "(x._edge or x if needs & 1 else None, y._edge or y if needs & 2 else None)",
                 "needs](a, b, out)",
@@ -280,9 +292,11 @@ def small_binary(namespace: dict[str, Any]) -> tuple[Callable[..., Callable[...,
         "            if x._view is not None:",
         "                refresh(x)",
         "            a = x._array",
-        "            if (a.dtype is F32 or a.dtype is F64) and a.size < ARRAY_SIZE:",
+        "            if (a.dtype is F32 or a.dtype is F64) and (",
+        "                a.size < ARRAY_SIZE or a.__class__ in on_gpu",
+        "            ):",
         *_indented(
-            _small("kernel(y, a)", "x._requires", "(None, x._edge or x)", "2](y, a, out)"), 4
+            _small(_on_any("a", "y, a"), "x._requires", "(None, x._edge or x)", "2](y, a, out)"), 4
         ),
         "        return bind(p, (y, x)) if slow is None else slow(y, x)",
         "    return call",

@@ -138,23 +138,28 @@ def _check(code: int, what: str) -> None:
         raise RuntimeError(f"cuBLAS could not {what} (status {code})")
 
 
-class Operands(NamedTuple):
+class Places(NamedTuple):
     """Addresses of a product's operands, by columns: out = left @ right."""
 
     left: int
     right: int
     out: int
-    dtype: Any
-    out_dtype: Any
+
+    @property
+    def alignment(self) -> int:
+        """A power of two that divides all of them, as large as the library cares for."""
+        together = self.left | self.right | self.out | _MAX_ALIGNMENT
+        return together & -together
 
 
 class Prepared:
-    """A product that is described to the library, with an algorithm for it."""
+    """A product that is described to the library."""
 
-    def __init__(self, call: MatrixProduct, operands: Operands, precision: str) -> None:
-        self.call, self.operands = call, operands
+    def __init__(self, call: MatrixProduct, dtype: Any, out_dtype: Any, precision: str) -> None:
+        self.call = call
+        self._sizes = (int(dtype.itemsize), int(out_dtype.itemsize))
         self._owned: list[tuple[str, Any]] = []
-        kind, out_kind = _kinds()[operands.dtype], _kinds()[operands.out_dtype]
+        kind, out_kind = _kinds()[dtype], _kinds()[out_dtype]
         wide = kind == _FLOAT64
         rounds = kind == _FLOAT32 and precision != "highest"
         sums = _SUMS_FLOAT64 if wide else _SUMS_TENSOR_FLOAT32 if rounds else _SUMS_FLOAT32
@@ -166,10 +171,14 @@ class Prepared:
         self._out = self._layout(call.out, call.rows, call.columns, out_kind)
         number = ctypes.c_double if wide else ctypes.c_float
         self._one, self._scale = number(1.0), number(float(call.adds))
-        self.addresses = (
-            operands.left + call.left.offset * operands.dtype.itemsize,
-            operands.right + call.right.offset * operands.dtype.itemsize,
-            operands.out + call.out.offset * operands.out_dtype.itemsize,
+
+    def places(self, x: int, y: int, out: int) -> Places:
+        """Where the matrices begin, of operands at some addresses."""
+        size, out_size = self._sizes
+        return Places(
+            y + self.call.left.offset * size,
+            x + self.call.right.offset * size,
+            out + self.call.out.offset * out_size,
         )
 
     def _made(self, kind: str, verb: str, *given: Any) -> Any:
@@ -193,14 +202,13 @@ class Prepared:
             self._set("MatrixLayout", found, _BATCH_OFFSET, ctypes.c_int64(matrix.batch))
         return found
 
-    def choices(self, handle: Any, count: int) -> list[Algorithm]:
-        """Algorithms that compute the product, the best guess first."""
+    def choices(self, handle: Any, count: int, alignment: int) -> list[Algorithm]:
+        """Algorithms that compute the product of matrices so aligned, the best guess first."""
         preference = self._made("MatmulPreference", "Create")
         limit = ctypes.c_uint64(tuning.MAX_WORKSPACE_BYTES)
         self._set("MatmulPreference", preference, _MAX_WORKSPACE, limit)
-        left, right, out = self.addresses
-        for i, address in enumerate((left, right, out, out)):
-            aligned = ctypes.c_uint32(min(address & -address, _MAX_ALIGNMENT) or _MAX_ALIGNMENT)
+        for i in range(4):
+            aligned = ctypes.c_uint32(alignment)
             self._set("MatmulPreference", preference, _FIRST_ALIGNMENT + i, aligned)
         found, returned = (Algorithm * count)(), ctypes.c_int()
         code = _library().cublasLtMatmulAlgoGetHeuristic(
@@ -210,9 +218,11 @@ class Prepared:
         _check(code, f"find an algorithm for {self.call}")
         return [one for one in found[: returned.value] if one.state == 0]
 
-    def run(self, handle: Any, choice: Algorithm, workspace: int, stream: int) -> None:
+    def run(
+        self, handle: Any, choice: Algorithm, places: Places, workspace: int, stream: int
+    ) -> None:
         """Put the product into a stream."""
-        left, right, out = self.addresses
+        left, right, out = places
         code = _library().cublasLtMatmul(
             *(handle, self._description, ctypes.byref(self._one), left, self._left),
             *(right, self._right, ctypes.byref(self._scale), out, self._out, out, self._out),

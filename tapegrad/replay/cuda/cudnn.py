@@ -47,7 +47,6 @@ class AttentionPlan:
 
     def __init__(self, attention: Attention, handle: Any, deterministic: bool) -> None:
         cudnn = _library()
-        self._handle = handle
         kind = cudnn.data_type.BFLOAT16
         if attention.operands[0].value.dtype != dtypes.bfloat16.numpy:
             kind = cudnn.data_type.HALF
@@ -99,10 +98,10 @@ class AttentionPlan:
         #: bytes that it leaves between its kernels
         self.workspace = int(graph.get_workspace_size())
 
-    def run(self, addresses: Sequence[int], workspace: int) -> None:
-        """Put the work for operands and results at addresses into the stream."""
+    def run(self, addresses: Sequence[int], handle: Any, workspace: int) -> None:
+        """Put the work for operands and results at addresses into the stream of a handle."""
         found = dict(zip(self._tensors, addresses, strict=True))
-        self._graph.execute(found, workspace, handle=self._handle)
+        self._graph.execute(found, workspace, handle=handle)
 
 
 def key_of(attention: Attention) -> tuple[Any, ...]:

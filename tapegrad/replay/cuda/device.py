@@ -90,7 +90,28 @@ class GridDevice(Protocol):
     def attend(self, attention: Attention, addresses: Sequence[int], deterministic: bool) -> None:
         """Compute attention of operands, and its results, at some addresses."""
 
-    # Running.
+    # Running at once, after what eager code has asked for before.
+
+    def enter(self) -> bool:
+        """Whether this thread uses the device now; asked before anything else of this part."""
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A new array, with any elements."""
+
+    def launcher(
+        self, function: Any, blocks: int, threads: int, count: int, numbers: Sequence[int] = ()
+    ) -> Callable[[Sequence[int]], None]:
+        """What runs a kernel, given `count` words before the numbers, while the function exists."""
+
+    def multiplier(self, product: Product) -> Callable[[int, int, int], None]:
+        """What computes a product, given the addresses of out, x and y."""
+
+    def attender(
+        self, attention: Attention, deterministic: bool
+    ) -> Callable[[Sequence[int]], None]:
+        """What computes attention, given the addresses of operands and results."""
+
+    # Running what was recorded.
 
     def record(self, work: Callable[[], None]) -> Any:
         """What the methods above are asked for, to be run later."""
@@ -107,7 +128,7 @@ class GridDevice(Protocol):
     def seconds(self, recorded: Any) -> float:
         """How long it takes to run what was recorded: the shortest of some runs."""
 
-    def read(self, memory: DeviceMemory, words: int) -> list[int]:
+    def read(self, address: int, words: int) -> list[int]:
         """Words of memory, when everything before is done."""
 
 
@@ -204,16 +225,38 @@ class HostDevice:
         self._do(work)
 
     def launch(self, function: Any, blocks: int, threads: int, words: Sequence[int]) -> None:
-        table = np.array([*words, 0], np.int64)
-        call = _FUNCTION(function.address)
-        self._do(lambda: call(0, blocks, 0, table.ctypes.data))
+        run = self.launcher(function, blocks, threads, len(words))
+        self._do(functools.partial(run, words))
 
     def multiply(self, product: Product, out: int, x: int, y: int) -> None:
-        def work() -> None:
-            for call in matrix_products(product):
+        self._do(functools.partial(self.multiplier(product), out, x, y))
+
+    def enter(self) -> bool:
+        return True
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return np.empty(shape, dtype)
+
+    def launcher(
+        self, function: Any, blocks: int, threads: int, count: int, numbers: Sequence[int] = ()
+    ) -> Callable[[Sequence[int]], None]:
+        call = _FUNCTION(function.address)
+
+        def run(words: Sequence[int]) -> None:
+            given = [*words, *numbers, 0]
+            table = (ctypes.c_uint64 * len(given))(*given)
+            call(0, blocks, 0, ctypes.addressof(table))
+
+        return run
+
+    def multiplier(self, product: Product) -> Callable[[int, int, int], None]:
+        calls = matrix_products(product)
+
+        def run(out: int, x: int, y: int) -> None:
+            for call in calls:
                 self._matrix_product(product, call, out, x, y)
 
-        self._do(work)
+        return run
 
     def _matrix_product(
         self, product: Product, call: MatrixProduct, out: int, x: int, y: int
@@ -236,6 +279,11 @@ class HostDevice:
         result[...] = result + found if call.adds else found
 
     def attend(self, attention: Attention, addresses: Sequence[int], deterministic: bool) -> None:
+        self._do(functools.partial(self.attender(attention, deterministic), addresses))
+
+    def attender(
+        self, attention: Attention, deterministic: bool
+    ) -> Callable[[Sequence[int]], None]:
         accesses = (*attention.operands, *attention.results)
 
         def shown(address: int, access: Access, shape: tuple[int, ...]) -> Any:
@@ -248,8 +296,12 @@ class HostDevice:
         shapes = [(*of_queries, wide), (*of_keys, wide), (*of_keys, narrow)]
         shapes += [(*of_queries, narrow), (*of_queries, 1), (*of_queries, narrow)]
         shapes = [*shapes[: len(attention.operands)], *attention.shapes()]
-        arrays = [shown(*given) for given in zip(addresses, accesses, shapes, strict=True)]
-        self._do(functools.partial(_attended, attention, arrays))
+
+        def run(addresses: Sequence[int]) -> None:
+            arrays = [shown(*given) for given in zip(addresses, accesses, shapes, strict=True)]
+            _attended(attention, arrays)
+
+        return run
 
     def record(self, work: Callable[[], None]) -> Any:
         recorded: list[Callable[[], None]] = []
@@ -278,8 +330,8 @@ class HostDevice:
             times.append(time.perf_counter() - start)
         return min(times)
 
-    def read(self, memory: DeviceMemory, words: int) -> list[int]:
-        return list((ctypes.c_int64 * words).from_address(memory.address))
+    def read(self, address: int, words: int) -> list[int]:
+        return list((ctypes.c_int64 * words).from_address(address))
 
 
 def _latest_first(waits: Sequence[Sequence[int]]) -> list[int]:

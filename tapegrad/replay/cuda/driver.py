@@ -161,6 +161,39 @@ def launch(function: int, blocks: int, threads: int, words: Sequence[int], strea
     _check(code, "launch a kernel")
 
 
+class Launcher:
+    """A kernel of so many words and of numbers, launched again and again.
+
+    Python keeps its lock during the call, so that no other thread changes the words.
+    """
+
+    def __init__(
+        self, function: int, blocks: int, threads: int, count: int, numbers: Sequence[int]
+    ) -> None:
+        total = count + len(numbers)
+        self._words = (ctypes.c_uint64 * max(total, 1))(*[0] * count, *numbers)
+        first = ctypes.addressof(self._words)
+        addresses = (ctypes.c_void_p * max(total, 1))(*(first + 8 * i for i in range(total)))
+        self._count = count
+        self._before = (function, blocks, 1, 1, threads, 1, 1, 0)
+        self._addresses = addresses
+        self._launch = _at_once()
+
+    def __call__(self, words: Any, stream: int) -> None:
+        self._words[: self._count] = words
+        code = self._launch(*self._before, stream, self._addresses, None)
+        if code:
+            _check(code, "launch a kernel")
+
+
+@functools.cache
+def _at_once() -> Any:
+    """The function that launches, called without giving up Python's lock."""
+    function = ctypes.PyDLL(_library()._name).cuLaunchKernel
+    function.argtypes, function.restype = _FUNCTIONS["cuLaunchKernel"], ctypes.c_int
+    return function
+
+
 # -- memory --------------------------------------------------------------------------------------
 
 

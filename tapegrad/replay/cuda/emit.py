@@ -63,6 +63,8 @@ class KernelLaunch:
     failed: bool
     #: where in the scratch memory each of its partial results begins, and its bytes
     partials: tuple[tuple[int, int], ...]
+    #: sizes and strides that are not in the text
+    numbers: tuple[int, ...]
     instruction: Instruction
 
 
@@ -183,6 +185,7 @@ class GridEmitter:
                     len(self._failures) if kernel.checks else None,
                     kernel.checks or kernel.guarded,
                     tuple(starts),
+                    tuple(kernel.numbers),
                     instruction,
                 )
             )

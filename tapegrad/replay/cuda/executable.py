@@ -51,9 +51,7 @@ class GridProgram:
     ) -> None:
         self.device = device
         self._deterministic = deterministic
-        machine = GPUMachine(device.without_attention())
-        lowered = run_passes(program, machine, lambda: None, without={"rewrite"})
-        self.plan: Plan = plan(lowered, 1)
+        self.plan: Plan = planned(program, device)
         self.program = self.plan.program
         self.bound: dict[int, Any] = {}
         #: the inputs that each run brings
@@ -128,6 +126,12 @@ class GridProgram:
         return self._ready().run(arrays)
 
 
+def planned(program: Program, device: GridDevice) -> Plan:
+    """A recorded program after all passes, and where its values are."""
+    machine = GPUMachine(device.without_attention())
+    return plan(run_passes(program, machine, lambda: None, without={"rewrite"}), 1)
+
+
 def found_by(words: Sequence[int], failures: Sequence[tuple[str, Any]]) -> Exception | None:
     """The error that words of a status tell; None if they tell of none."""
     for (name, location), code in zip(failures, words[1:], strict=True):
@@ -171,10 +175,10 @@ class DeferredStatus:
 
     def settled(self) -> Exception | None:
         device = self._device
-        words = device.read(self._status, 1 + len(self._failures))
+        words = device.read(self._status.address, 1 + len(self._failures))
         error = found_by(words, self._failures)
         if error is not None:
-            (good,) = device.read(self.good, 1)
+            (good,) = device.read(self.good.address, 1)
             for runs, before in reversed(self._before):
                 if runs >= good:
                     for array, copy in before:
@@ -229,7 +233,7 @@ class RecordedSteps:
         self._slots = {key: table.first + i for i, key in enumerate(moving)}
         numbers = {n for n, a in plan.allocations.items() if (a.kind, a.index) in self._slots}
         settings = GridSettings(
-            device.make_grid, deterministic, frozenset(numbers), device.computes
+            device.make_grid, deterministic, moving=frozenset(numbers), computes=device.computes
         )
         self.emitted: GridSteps = emit(plan, settings)
         self._functions = device.functions(
@@ -291,6 +295,7 @@ class RecordedSteps:
                     words.append(self._status.address + _WORD * (1 + step.status))
                 words += [self._status.address] if step.failed else []
                 words += [self._scratch.address + start for start, _ in step.partials]
+                words += step.numbers
                 device.launch(self._functions[step.text], step.blocks, step.threads, words)
             elif isinstance(step, Attend):
                 accesses = (*step.instruction.operands, *step.instruction.results)
@@ -398,7 +403,9 @@ class RecordedSteps:
 
     def _error(self) -> Exception | None:
         """What is wrong with the data, if something is."""
-        return found_by(self._device.read(self._status, self._status_words), self.emitted.failures)
+        return found_by(
+            self._device.read(self._status.address, self._status_words), self.emitted.failures
+        )
 
     def _call(self, callback: Callback, arrays: tuple[Any, ...]) -> None:
         """Run a primitive's own kernel on arrays of the device."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -79,6 +80,9 @@ class GPU:
         self._users: list[int] = []
         #: by what decides them: plans of attention
         self._plans: dict[Any, cudnn.AttentionPlan] = {}
+        #: by stream: the state of cuDNN
+        self._handles: dict[int, Any] = {}
+        self._threads = threading.local()
 
     # -- what programs need ------------------------------------------------------------------
 
@@ -158,42 +162,49 @@ class GPU:
         self._parts.append(function)
 
     def multiply(self, product: Product, out: int, x: int, y: int) -> None:
-        operands = blaslt.Operands(y, x, out, product.x.value.dtype, product.out.value.dtype)
         calls = []
-        for call in matrix_products(product):
-            prepared = blaslt.Prepared(call, operands, switches.precision)
-            calls.append((prepared, self._choice(prepared)))
+        for prepared in self._prepared(product):
+            places = prepared.places(x, y, out)
+            calls.append((prepared, places, self._choice(prepared, places.alignment)))
 
         def work(scratch: int) -> None:
-            for prepared, choice in calls:
-                prepared.run(self._products, choice, scratch, self._stream)
+            for prepared, places, choice in calls:
+                prepared.run(self._products, choice, places, scratch, self._stream)
 
-        self._add(work, max(choice.workspace for _, choice in calls))
+        self._add(work, max(choice.workspace for _, _, choice in calls))
 
-    def _choice(self, prepared: blaslt.Prepared) -> blaslt.Algorithm:
-        """The algorithm for a product."""
-        found = prepared.choices(self._products, 1)
+    def _prepared(self, product: Product) -> list[blaslt.Prepared]:
+        """The calls of the library that compute a product."""
+        dtypes = (product.x.value.dtype, product.out.value.dtype)
+        return [
+            blaslt.Prepared(call, *dtypes, switches.precision) for call in matrix_products(product)
+        ]
+
+    def _choice(self, prepared: blaslt.Prepared, alignment: int) -> blaslt.Algorithm:
+        """The algorithm for a product of matrices so aligned."""
+        found = prepared.choices(self._products, 1, alignment)
         if not found:
             raise RuntimeError(f"cuBLAS has no algorithm for {prepared.call}")
         return found[0]
 
     def attend(self, attention: Attention, addresses: Sequence[int], deterministic: bool) -> None:
-        key = (deterministic, *cudnn.key_of(attention))
-        if key not in self._plans:
-            handle = self._attention_handle
-            self._plans[key] = cudnn.AttentionPlan(attention, handle, deterministic)
-        plan = self._plans[key]
-        accesses = (*attention.operands, *attention.results)
-        places = [
-            address + access.offset * int(access.value.dtype.itemsize)
-            for address, access in zip(addresses, accesses, strict=True)
-        ]
-        self._add(functools.partial(plan.run, places), plan.workspace)
+        plan = self._plan(attention, deterministic)
+        places, handle = _places(attention, addresses), self._attention_handle(self._stream)
+        self._add(functools.partial(plan.run, places, handle), plan.workspace)
         self._parts.append(plan)
 
-    @functools.cached_property
-    def _attention_handle(self) -> Any:
-        return cudnn.new_handle(self._stream)
+    def _plan(self, attention: Attention, deterministic: bool) -> cudnn.AttentionPlan:
+        key = (deterministic, *cudnn.key_of(attention))
+        if key not in self._plans:
+            handle = self._attention_handle(self._stream)
+            self._plans[key] = cudnn.AttentionPlan(attention, handle, deterministic)
+        return self._plans[key]
+
+    def _attention_handle(self, stream: int) -> Any:
+        """The state of cuDNN that puts work into a stream."""
+        if stream not in self._handles:
+            self._handles[stream] = cudnn.new_handle(stream)
+        return self._handles[stream]
 
     def _add(self, work: Callable[[int], None], workspace: int = 0) -> None:
         """A step that is given scratch memory; few steps at a time have some."""
@@ -207,7 +218,55 @@ class GPU:
             self._workspace = max(self._workspace, workspace)
         self._steps.append(RecordedStep(work, sorted(waits), slot))
 
-    # -- running -----------------------------------------------------------------------------
+    # -- running at once ---------------------------------------------------------------------
+
+    def enter(self) -> bool:
+        if self._cupy.cuda.runtime.getDevice() != self.index:
+            return False
+        if getattr(self._threads, "context", None) is None:
+            driver.use_context(self._context)
+            self._threads.context = self._context
+        return True
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self._cupy.ndarray(shape, dtype)
+
+    def launcher(
+        self, function: Any, blocks: int, threads: int, count: int, numbers: Sequence[int] = ()
+    ) -> Callable[[Sequence[int]], None]:
+        launch = driver.Launcher(function.handle, blocks, threads, count, numbers)
+        return lambda words: launch(words, self.stream())
+
+    def multiplier(self, product: Product) -> Callable[[int, int, int], None]:
+        calls: list[tuple[blaslt.Prepared, dict[int, blaslt.Algorithm]]]
+        calls = [(prepared, {}) for prepared in self._prepared(product)]
+
+        def run(out: int, x: int, y: int) -> None:
+            stream = self.stream()
+            for prepared, choices in calls:
+                places = prepared.places(x, y, out)
+                alignment = places.alignment
+                if alignment not in choices:
+                    choices[alignment] = self._choice(prepared, alignment)
+                choice = choices[alignment]
+                scratch = GPUMemory(choice.workspace)
+                prepared.run(self._products, choice, places, scratch.address, stream)
+
+        return run
+
+    def attender(
+        self, attention: Attention, deterministic: bool
+    ) -> Callable[[Sequence[int]], None]:
+        plan = self._plan(attention, deterministic)
+
+        def run(addresses: Sequence[int]) -> None:
+            scratch = GPUMemory(plan.workspace)
+            handle = self._attention_handle(self.stream())
+            plan.run(_places(attention, addresses), handle, scratch.address)
+
+        return run
+
+    # -- running what was recorded -----------------------------------------------------------
 
     def record(self, work: Callable[[], None]) -> Graph:
         with self._lock:
@@ -254,10 +313,19 @@ class GPU:
             times.append(stopwatch.seconds())
         return min(times)
 
-    def read(self, memory: DeviceMemory, words: int) -> list[int]:
+    def read(self, address: int, words: int) -> list[int]:
         found = np.zeros(words, np.int64)
-        driver.to_host(found.ctypes.data, memory.address, found.nbytes, self.stream())
+        driver.to_host(found.ctypes.data, address, found.nbytes, self.stream())
         return found.tolist()
+
+
+def _places(attention: Attention, addresses: Sequence[int]) -> list[int]:
+    """Where the operands and results of attention begin, of values at some addresses."""
+    accesses = (*attention.operands, *attention.results)
+    return [
+        address + access.offset * int(access.value.dtype.itemsize)
+        for address, access in zip(addresses, accesses, strict=True)
+    ]
 
 
 @functools.cache

@@ -41,7 +41,7 @@ class DeviceCode(GridCode):
 
 
 class KernelParameter(NamedTuple):
-    """What a kernel is given: the address of memory, or of a word that holds one."""
+    """What a kernel is given: the address of memory, or of a word that holds one, or a number."""
 
     name: str
     #: whether no other parameter leads to the same bytes
@@ -51,9 +51,38 @@ class KernelParameter(NamedTuple):
     #: from there
     found: bool = False
     offset: int = 0
+    #: whether the parameter is no address but a word with the bytes of one number, which the body
+    #: reads as if it were in memory
+    held: bool = False
+    #: whether it is a whole number, such as a size
+    whole: bool = False
 
     def declared(self) -> str:
+        """The parameter of the body of a kernel."""
+        if self.whole:
+            return f"i64 {self.name}"
         return f"ptr{' noalias' * self.apart} {self.name}"
+
+    @property
+    def kind(self) -> str:
+        """The type of what the kernel itself is given."""
+        return "i64" if self.held or self.whole else "ptr"
+
+    def passed_on(self, code: Code, given: str, space: str) -> str:
+        """What the body gets for what the kernel was given."""
+        if self.whole:
+            return f"i64 {given}"
+        if self.held:
+            number = code.name()
+            code.first.append(f"  {number} = alloca i64")
+            code.line(f"store i64 {given}, ptr {number}")
+            return f"ptr {number}"
+        if not self.found:
+            return f"ptr {given}"
+        word = code.value(f"load ptr{space}, ptr {given}")
+        if self.offset:
+            word = code.value(f"getelementptr inbounds i8, ptr{space} {word}, i64 {self.offset}")
+        return f"ptr {code.value(f'addrspacecast ptr{space} {word} to ptr') if space else word}"
 
 
 class Grid(Protocol):
@@ -138,7 +167,7 @@ class DeviceGrid(_Guarded):
         self._end()
         given = ", ".join(parameter.declared() for parameter in parameters)
         declared = [*self._shared, *sorted(self.code.declared)]
-        if any(parameter.found for parameter in parameters):
+        if any(parameter.found or parameter.held for parameter in parameters):
             # A function tells LLVM that its pointers are apart, also where it is inlined.
             body = self.code.function(f"define internal void @body({given}) alwaysinline nounwind")
             kernel = body + self._entry(parameters)
@@ -151,20 +180,11 @@ class DeviceGrid(_Guarded):
     def _entry(self, parameters: list[KernelParameter]) -> str:
         """A kernel that looks up addresses."""
         code = Code()
-        given = []
-        for parameter in parameters:
-            pointer = parameter.name
-            if parameter.found:
-                # All of this is global memory, which is faster to reach than memory of any kind.
-                word = code.value(f"load ptr addrspace(1), ptr {pointer}")
-                if parameter.offset:
-                    step = f"ptr addrspace(1) {word}, i64 {parameter.offset}"
-                    word = code.value(f"getelementptr inbounds i8, {step}")
-                pointer = code.value(f"addrspacecast ptr addrspace(1) {word} to ptr")
-            given.append(f"ptr {pointer}")
-        code.line(f"call void @body({', '.join(given)})")
+        # All of this is global memory, which is faster to reach than memory of any kind.
+        found = [p.passed_on(code, p.name, " addrspace(1)") for p in parameters]
+        code.line(f"call void @body({', '.join(found)})")
         code.line("ret void")
-        names = ", ".join(f"ptr {parameter.name}" for parameter in parameters)
+        names = ", ".join(f"{parameter.kind} {parameter.name}" for parameter in parameters)
         return code.function(f"define ptx_kernel void @NAME({names}) nounwind")
 
 
@@ -204,11 +224,8 @@ class HostGrid(_Guarded):
         given = []
         for i, parameter in enumerate(parameters):
             at = entry.value(f"getelementptr inbounds i64, ptr %table, i64 {i}")
-            pointer = entry.value(f"load ptr, ptr {at}")
-            if parameter.found:
-                pointer = entry.value(f"load ptr, ptr {pointer}")
-                pointer = entry.value(f"getelementptr i8, ptr {pointer}, i64 {parameter.offset}")
-            given.append(f"ptr {pointer}")
+            word = entry.value(f"load {parameter.kind}, ptr {at}")
+            given.append(parameter.passed_on(entry, word, ""))
         with entry.loop("%low", "%high") as block:
             entry.line(f"call void @body({', '.join([f'i64 {block}', *given])})")
         entry.line("ret void")

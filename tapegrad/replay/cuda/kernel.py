@@ -18,8 +18,8 @@ class GridKernel:
     """A function of pointers, and its grid.
 
     Its parameters are its pointers; the word of its own status, if it checks data; the word that
-    says whether any kernel has found bad data, if it checks or is guarded; and its partial results.
-    A guarded kernel does nothing once bad data were found.
+    says whether any kernel has found bad data, if it checks or is guarded; its partial results; and
+    its numbers. A guarded kernel does nothing once bad data were found.
     """
 
     what: str
@@ -31,37 +31,47 @@ class GridKernel:
     guarded: bool = False
     #: bytes of scratch memory for each of its partial results
     partials: list[int] = field(default_factory=list)
+    #: sizes and strides that are not in the text
+    numbers: list[int] = field(default_factory=list)
 
 
 def parameters(
     pointers: list[tuple[int, int]],
     moving: Collection[int],
+    held: Collection[int],
     checks: bool,
     guarded: bool,
     partials: int,
+    numbers: int,
 ) -> list[KernelParameter]:
     """The parameters of a kernel; those of values that move are looked up when it runs."""
     found = [
-        KernelParameter(f"%p{i}", found=number in moving, offset=offset if number in moving else 0)
+        KernelParameter(
+            f"%p{i}",
+            found=number in moving,
+            offset=offset if number in moving else 0,
+            held=number in held,
+        )
         for i, (number, offset) in enumerate(pointers)
     ]
     found += [KernelParameter("%status", apart=False)] * checks
     found += [KernelParameter("%failed", apart=False)] * (checks or guarded)
-    return found + [KernelParameter(f"%partial{i}") for i in range(partials)]
+    found += [KernelParameter(f"%partial{i}") for i in range(partials)]
+    return found + [KernelParameter(f"%number{i}", whole=True) for i in range(numbers)]
 
 
-def unravelled(grid: Grid, flat: str, sizes: list[int]) -> list[str]:
-    """The indices of the element at a position, counted row by row."""
-    code, total = grid.code, 1
-    for n in sizes:
-        total *= n
+def unravelled(grid: Grid, flat: str, sizes: list[str], total: int) -> list[str]:
+    """The indices of the element at a position, counted row by row; there are `total` of them."""
+    code = grid.code
     if len(sizes) == 1:
         return [flat]
     # Divisions of 32 bits are several times as fast.
     kind = "i32" if total < 1 << 31 else "i64"
     rest = flat if kind == "i64" else code.value(f"trunc i64 {flat} to i32")
     indices: list[str] = []
-    for n in reversed(sizes[1:]):
+    for size in reversed(sizes[1:]):
+        known = kind == "i64" or size.isdigit()
+        n = size if known else code.value(f"trunc i64 {size} to i32")
         above = code.value(f"udiv {kind} {rest}, {n}")
         whole = code.value(f"mul {kind} {above}, {n}")
         indices.append(code.value(f"sub {kind} {rest}, {whole}"))

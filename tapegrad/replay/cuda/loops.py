@@ -10,7 +10,8 @@ parts. Called by `emit.py`. What a thread does:
     in parts     the same for a part of a result's elements; a second kernel adds up the parts
     scan         one line, from its beginning to its end
 
-Sizes and strides are in the text: a GPU's compiler makes shifts of divisions that it knows.
+Sizes and strides are in the text: a GPU's compiler makes shifts of divisions that it knows. Those
+of general kernels are parameters, so that one text serves eager operations of all sizes.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ class GridSettings(NamedTuple):
     deterministic: bool = False
     #: values whose memory is elsewhere from run to run
     moving: frozenset[int] = frozenset()
+    #: values that are one number, which kernels are given itself instead of its memory
+    held: frozenset[int] = frozenset()
+    #: whether sizes and strides are parameters of kernels
+    general: bool = False
     #: whether a library computes a product
     computes: Callable[[Product], bool] = lambda product: True
 
@@ -53,23 +58,24 @@ class GridWriter(ElementWriter):
         settings: GridSettings,
         guarded: bool,
     ) -> None:
-        super().__init__(loop, allocations, general=False)
+        super().__init__(loop, allocations, general=settings.general)
         self._settings = settings
         self._guarded = guarded
         self.grid: Grid
 
     def number(self, number: int, role: object = "size") -> str:
-        return str(number)
+        return super().number(number, role) if self.general else str(number)
 
     def literal(self, number: Any, node: Compute, operands: list[Any]) -> Any:
-        return number
+        return super().literal(number, node, operands) if self.general else number
 
     def _factors(self, node: Compute, operands: list[Any]) -> dict[str, Any]:
-        return node.params
+        return super()._factors(node, operands) if self.general else node.params
 
     def _begin(self, threads: int) -> Code:
         self.grid = self._settings.make_grid(threads)
         self.code = self.grid.code
+        self.pointers, self.numbers, self.number_indices = {}, [], {}
         if self._guarded:
             self.grid.guard()
         return self.code
@@ -88,7 +94,8 @@ class GridWriter(ElementWriter):
         """The indices along some dimensions, of a position among their elements."""
         if not dims:
             return {}
-        found = unravelled(self.grid, flat, [self.sizes[d] for d in dims])
+        sizes = [self.number(self.sizes[d]) for d in dims]
+        found = unravelled(self.grid, flat, sizes, self._count(dims))
         return dict(zip(dims, found, strict=True))
 
     def _count(self, dims: list[int]) -> int:
@@ -97,8 +104,11 @@ class GridWriter(ElementWriter):
     def _kernel(self, what: str, blocks: int, partials: list[int] | None = None) -> GridKernel:
         partials = partials or []
         pointers = [(number, offset) for _, number, offset in self.pointers.values()]
-        moving = self._settings.moving
-        given = parameters(pointers, moving, self.checks, self._guarded, len(partials))
+        wanted = self._settings
+        given = parameters(
+            *(pointers, wanted.moving, wanted.held, self.checks, self._guarded),
+            *(len(partials), len(self.numbers)),
+        )
         return GridKernel(
             what,
             self.grid.text(given),
@@ -108,6 +118,7 @@ class GridWriter(ElementWriter):
             self.checks,
             self._guarded,
             partials,
+            self.numbers,
         )
 
     # -- elements ----------------------------------------------------------------------------
@@ -119,22 +130,22 @@ class GridWriter(ElementWriter):
         many = total >= tuning.MIN_ELEMENTS_FOR_SEVERAL
         each = tuning.ELEMENTS_PER_THREAD if many and len(split) == len(dims) else 1
         code, threads = self._begin(tuning.MAP_THREADS), tuning.MAP_THREADS
-        tile = threads * each
+        tile, end = threads * each, self.number(total, "total")
         with self.grid.phase() as lane:
             first = code.value(f"mul nsw i64 %block, {tile}")
             first = code.value(f"add nsw i64 {first}, {lane}")
             if each > 1:
                 last = code.value(f"add nsw i64 {first}, {tile - threads}")
-                with code.when(code.value(f"icmp slt i64 {last}, {total}")):
+                with code.when(code.value(f"icmp slt i64 {last}, {end}")):
                     steps = [code.value(f"add nsw i64 {first}, {i * threads}") for i in range(each)]
                     self._several([self._at(flat, dims) for flat in steps])
-            if each == 1 or total % tile:
+            if each == 1 or total % tile or self.general:
                 with code.loop("0", str(each)) as i:
                     step = code.value(f"mul nsw i64 {i}, {threads}")
                     flat = code.value(f"add nsw i64 {first}, {step}")
-                    mine = code.value(f"icmp slt i64 {flat}, {total}")
+                    mine = code.value(f"icmp slt i64 {flat}, {end}")
                     if each > 1:
-                        late = code.value(f"icmp sge i64 {last}, {total}")
+                        late = code.value(f"icmp sge i64 {last}, {end}")
                         mine = code.value(f"and i1 {mine}, {late}")
                     with code.when(mine):
                         self._elements(dims, split, flat)
@@ -195,7 +206,7 @@ class GridWriter(ElementWriter):
             return [[values[fold.node] for fold in loop.folds] for values in found]
 
         def part_of(result: str, part: str) -> list[str]:
-            before = self.code.value(f"mul nsw i64 {part}, {shape.kept}")
+            before = self.code.value(f"mul nsw i64 {part}, {self.number(shape.kept, 'kept')}")
             position = self.code.value(f"add nsw i64 {before}, {result}")
             cells = enumerate(dtypes)
             return [self.code.element(f"%partial{i}", dtype, position) for i, dtype in cells]
@@ -211,7 +222,7 @@ class GridWriter(ElementWriter):
                 self.code.store(found, self.pointer(fold.access, outside))
 
         def leave_part(result: str, totals: list[Register]) -> None:
-            part = self.code.value(f"udiv i64 %block, {shape.groups}")
+            part = self.code.value(f"udiv i64 %block, {self.number(shape.groups, 'groups')}")
             for total, cell in zip(totals, part_of(result, part), strict=True):
                 self.code.store(total, cell)
 
@@ -220,7 +231,7 @@ class GridWriter(ElementWriter):
             return [self._kernel("fold", shape.blocks)]
         self._reduced(shape, dtypes, elements, leave_part)
         first = self._kernel("fold", shape.blocks, sizes)
-        self.pointers, self.checks = {}, False
+        self.checks = False
         few = shape.kept <= tuning.MAX_RESULTS_OF_LONG_FINISH
         rest = FoldShape(shape.kept, shape.parts, along=few, whole=True)
         self._reduced(rest, dtypes, parts, leave)
@@ -294,19 +305,22 @@ class GridWriter(ElementWriter):
     @contextmanager
     def _of_thread(self, shape: FoldShape, lane: str) -> Iterator[tuple[str, str, str]]:
         """The result that a thread works for, and the positions from which on and up to which."""
-        code = self.code
-        group = "%block" if shape.parts == 1 else code.value(f"urem i64 %block, {shape.groups}")
+        code, group = self.code, "%block"
+        groups, length = self.number(shape.groups, "groups"), self.number(shape.folded, "folded")
+        if shape.parts > 1:
+            group = code.value(f"urem i64 %block, {groups}")
         first = code.value(f"mul nsw i64 {group}, {shape.results}")
         result = code.value(f"add nsw i64 {first}, {shape.kept_lane(code, lane)}")
-        with code.when(code.value(f"icmp slt i64 {result}, {shape.kept}")):
+        with code.when(code.value(f"icmp slt i64 {result}, {self.number(shape.kept, 'kept')}")):
             low = shape.fold_lane(code, lane)
             if shape.parts == 1:
-                yield result, low, str(shape.folded)
+                yield result, low, length
                 return
-            part = code.value(f"udiv i64 %block, {shape.groups}")
-            begin = code.value(f"mul nsw i64 {part}, {shape.part_length}")
-            end = code.value(f"add nsw i64 {begin}, {shape.part_length}")
-            end = code.call("i64", "llvm.smin.i64", ("i64", end), ("i64", str(shape.folded)))
+            part = code.value(f"udiv i64 %block, {groups}")
+            step = self.number(shape.part_length, "part")
+            begin = code.value(f"mul nsw i64 {part}, {step}")
+            end = code.value(f"add nsw i64 {begin}, {step}")
+            end = code.call("i64", "llvm.smin.i64", ("i64", end), ("i64", length))
             yield result, code.value(f"add nsw i64 {begin}, {low}"), end
 
     # -- running sums ------------------------------------------------------------------------
@@ -317,14 +331,14 @@ class GridWriter(ElementWriter):
         assert scan is not None
         code, lines = self._begin(tuning.SCAN_THREADS), self._count(kept)
         steps = self._count(along)
+        last = self.number(steps - 1, "last")
         with self.grid.phase() as lane:
             first = code.value(f"mul nsw i64 %block, {self.grid.threads}")
             line = code.value(f"add nsw i64 {first}, {lane}")
-            with code.when(code.value(f"icmp slt i64 {line}, {lines}")):
+            with code.when(code.value(f"icmp slt i64 {line}, {self.number(lines, 'lines')}")):
                 outside = self._at(line, kept)
                 total = code.cell(scan.dtype)
-                with code.loop("0", str(steps)) as step:
-                    last = steps - 1
+                with code.loop("0", self.number(steps, "steps")) as step:
                     at = code.value(f"sub nsw i64 {last}, {step}") if scan.reverse else step
                     indices = outside | dict.fromkeys(along, at)
                     indices = {d: indices[d] for d in sorted(indices)}

@@ -1,9 +1,10 @@
 """Eager operations as native code, where that pays.
 
 Comes in: a primitive's kernel or gradient rule, and its arguments. It is traced once for each form
-of the arguments (layouts, dtypes, parameters) and runs as a small program. The loops are general:
-other sizes share their code. What is traced is what runs without llvmlite, so results agree up to
-rounding. Only the arguments decide which of the two runs, so a run repeats bit for bit.
+of the arguments (layouts, dtypes, parameters) and runs as a small program. On a CPU the loops are
+general: other sizes share their code. What is traced is what runs without llvmlite, so results
+agree up to rounding. Only the arguments decide which of the two runs, so a run repeats bit for bit.
+On a GPU the program is kernels and calls of libraries, where CuPy would otherwise run.
 
 `core/primitive.py` calls this instead of a kernel or a rule, if the arrays are large enough.
 """
@@ -17,21 +18,33 @@ from typing import Any
 import numpy as np
 
 from ...core import numeric, source
+from ...core.device import GPU_CLASSES, Device, to_device
 from ...core.inplace import through
 from ...core.modes import unrecorded
-from ...core.primitive import CONTRACTION, Accelerator, Link, Primitive, set_accelerator
+from ...core.primitive import (
+    CONTRACTION,
+    ELEMENTWISE,
+    REDUCE,
+    Accelerator,
+    Link,
+    Primitive,
+    set_accelerator,
+)
 from ...core.rules import abstract
+from ...core.switches import switches
 from ...core.tape import Value
 from ...core.tensor import Tensor, wrap
 from ...core.tree import map_leaves
+from ...core.xp import module
 from ..cpu import jit, progress
-from ..cpu.executable import NativeProgram, build
+from ..cpu.executable import build
 from ..ir.expressions import NoLowering
 from ..ir.program import Apply, Input, Program
 from ..trace.capture import Capture
 from ..trace.log import CaptureError
 from ..trace.recording import Given, Made, Part, Plain, Recording
 from ..trace.slots import Argument
+from .targets import target_of
 
 #: multiplications below which NumPy's product, on one thread, takes as long
 SMALL_PRODUCT = 1 << 17
@@ -39,7 +52,6 @@ SMALL_PRODUCT = 1 << 17
 MOST_FORMS = 4096
 
 _ndarray = np.ndarray
-_empty = np.empty
 
 
 class _Learning(threading.local):
@@ -49,18 +61,71 @@ class _Learning(threading.local):
 _learning = _Learning()
 
 
+def _is_array(x: Any) -> bool:
+    return x.__class__ is _ndarray or x.__class__ in GPU_CLASSES
+
+
+class Host:
+    """Where programs run on arrays of NumPy."""
+
+    empty = staticmethod(np.empty)
+    switches = ()
+
+    def enter(self) -> bool:
+        """Whether this thread can run programs here."""
+        return True
+
+    def traced(self, array: Any, changes: bool) -> Any:
+        """What an argument is while a function is traced; its own memory must not change."""
+        # A view, because the same array may be there twice and need not be in another call.
+        return wrap(array.copy("K") if changes else array.view())
+
+    def build(self, program: Program, held: list[int]) -> Any:
+        """An executable; `held` are the inputs that are numbers of the host, by index."""
+        executable = build(program, general=True)
+        executable.expect(range(len(program.inputs)))
+        return executable
+
+
+class OnGPU:
+    """Where programs run on arrays of CuPy's, and on numbers in arrays of NumPy."""
+
+    def __init__(self, device: Any, index: int) -> None:
+        self._device, self._index = device, index
+        self.empty = device.empty
+        self.enter = device.enter
+
+    @property
+    def switches(self) -> tuple[Any, ...]:
+        """What users have asked for that forms depend on."""
+        return switches.precision, switches.deterministic
+
+    def traced(self, array: Any, changes: bool) -> Any:
+        if array.__class__ is _ndarray:
+            return wrap(to_device(array, Device("cuda", self._index)))
+        return wrap(array.copy() if changes else array.view())
+
+    def build(self, program: Program, held: list[int]) -> Any:
+        from ..cuda.direct import DirectProgram
+
+        return DirectProgram(program, self._device, switches.deterministic, held)
+
+
+HOST = Host()
+
+
 class Form:
     """A program for arguments of one form."""
 
-    __slots__ = ("argument_indices", "executable", "picked", "results", "single", "specs")
+    __slots__ = ("argument_indices", "empty", "executable", "picked", "results", "single", "specs")
 
     def __init__(
-        self, executable: NativeProgram, program: Program, count: int, read: list[int], results: Any
+        self, executable: Any, program: Program, count: int, read: list[int], results: Any, at: Any
     ) -> None:
         self.executable = executable
+        self.empty = at.empty
         #: the arguments that the program reads, in the order of its inputs
         self.argument_indices = read
-        executable.expect(range(len(read)))
         self.specs = [(v.shape, v.dtype) for v in program.results]
         self.results = results
         #: of programs that read all their arguments and make one array: its shape and dtype
@@ -75,10 +140,10 @@ class Form:
     def run(self, arrays: list[Any]) -> Any:
         """The results for arrays of this form; NotImplemented where NumPy should complain."""
         if self.single is not None:
-            out = _empty(*self.single)
+            out = self.empty(*self.single)
             # Where data are wrong, the NumPy kernel says so in its own words.
             return out if self.executable.attempt((*arrays, out)) is None else NotImplemented
-        made = [_empty(shape, dtype) for shape, dtype in self.specs]
+        made = [self.empty(shape, dtype) for shape, dtype in self.specs]
         if (
             self.executable.attempt((*[arrays[i] for i in self.argument_indices], *made))
             is not None
@@ -116,22 +181,26 @@ class Tracing(Capture):
     keeps_layouts = False
 
     def kernel(self, primitive: Primitive, arrays: Any, params: dict[str, Any]) -> Any:
+        on_gpu = next((x for x in arrays if x.__class__ in GPU_CLASSES), None)
         known = primitive.kind == CONTRACTION or primitive.abstract is not None
+        # CuPy would compile each operation when it runs for the first time.
+        known |= on_gpu is not None and primitive.kind in (ELEMENTWISE, REDUCE)
         if known and len(primitive.outputs) == 1:
-            specs = [(x.shape, x.dtype) if x.__class__ is _ndarray else x for x in arrays]
+            specs = [(x.shape, x.dtype) if _is_array(x) else x for x in arrays]
             shape, dtype = abstract(primitive, *specs, **params)
+            if on_gpu is not None:
+                return module(on_gpu).zeros(shape, dtype)  # 0 is an index wherever there are any
             if isinstance(dtype, np.dtype) and numeric.is_numpy_float(dtype):
                 return np.ones(shape, dtype)  # which can be divided by, unlike zeros
         return super().kernel(primitive, arrays, params)
 
 
 def _traced(
-    function: Callable[[list[Tensor]], Any], arrays: list[Any], changes: int
+    function: Callable[[list[Tensor]], Any], arrays: list[Any], changes: int, at: Any
 ) -> Recording | None:
     """What a function of Tensors does; None if that cannot be written down."""
-    # Views, because the same array may be there twice and need not be in another call.
     same = len(arrays) - changes
-    tensors = [wrap(a.view()) for a in arrays[:same]] + [wrap(a.copy("K")) for a in arrays[same:]]
+    tensors = [at.traced(array, i >= same) for i, array in enumerate(arrays)]
     try:
         with unrecorded():
             capture = Tracing(tensors)
@@ -147,23 +216,25 @@ def _traced(
 
 
 def _of_function(
-    function: Callable[[list[Tensor]], Any], arrays: list[Any], changes: int = 0
+    function: Callable[[list[Tensor]], Any], arrays: list[Any], at: Any, changes: int = 0
 ) -> Form | None:
     """The form of a function of Tensors, found by running it; it may change so many last ones."""
-    recording = _traced(function, arrays, changes)
+    recording = _traced(function, arrays, changes, at)
     if recording is None:
         return None
     read = [slot.index for slot in recording.slots if isinstance(slot, Argument)]
-    return _formed(recording.program, len(arrays), read, recording.results)
+    return _formed(recording.program, arrays, read, recording.results, at)
 
 
-def _of_primitive(p: Primitive, inputs: Any, params: dict[str, Any]) -> Form | None:
+def _of_primitive(
+    arrays: list[Any], at: Any, p: Primitive, inputs: Any, params: dict[str, Any]
+) -> Form | None:
     """The form of a single primitive."""
-    if not all(_is_ordinary(x) for x in inputs if x.__class__ is _ndarray):
+    if not all(map(_is_ordinary, arrays)):
         return None
     given: list[Any] = []
     for x in inputs:
-        given.append(Value(len(given), x.shape, x.dtype) if x.__class__ is _ndarray else x)
+        given.append(Value(len(given), x.shape, x.dtype) if _is_array(x) else x)
     specs_in = [(x.shape, x.dtype) if isinstance(x, Value) else x for x in given]
     _learning.now = True  # the abstract rule may run the primitive, on arrays of another form
     try:
@@ -181,23 +252,37 @@ def _of_primitive(p: Primitive, inputs: Any, params: dict[str, Any]) -> Form | N
     program = Program(tuple(read), (), (step,), (), tuple(made))
     results = tuple(Made(i, None, None) for i in range(len(made)))
     tree = results[0] if len(results) == 1 else results
-    return _formed(program, len(read), list(range(len(read))), tree)
+    return _formed(program, arrays, list(range(len(read))), tree, at)
 
 
-def _of_kernel(arrays: list[Any], p: Primitive, inputs: Any, params: dict[str, Any]) -> Form | None:
+def _of_kernel(
+    arrays: list[Any], at: Any, p: Primitive, inputs: Any, params: dict[str, Any]
+) -> Form | None:
     if not p.composite:
-        return _of_primitive(p, inputs, params)
-    return _of_function(lambda tensors: p.kernel(*_with_tensors(inputs, tensors), **params), arrays)
+        return _of_primitive(arrays, at, p, inputs, params)
+
+    def function(tensors: list[Tensor]) -> Any:
+        return p.kernel(*_with_tensors(inputs, tensors), **params)
+
+    return _of_function(function, arrays, at)
 
 
 def _of_rule(
-    arrays: list[Any], pull: Any, g: Any, edges: Any, given: Any, first: int, last: int, params: Any
+    arrays: list[Any],
+    at: Any,
+    pull: Any,
+    g: Any,
+    edges: Any,
+    given: Any,
+    first: int,
+    last: int,
+    params: Any,
 ) -> Form | None:
     """The form of a gradient rule: gradients come first, and from `last` on what is added to."""
 
     def function(tensors: list[Tensor]) -> Any:
         filled = _with_tensors(given, tensors)
-        received = filled[0] if g.__class__ is _ndarray else filled[:first]
+        received = filled[:first] if g.__class__ is list else filled[0]
         results = list(pull(received, edges, tuple(filled[first:last]), params))
         for i, total in enumerate(filled[last:]):
             if total is not None and results[i] is not None:
@@ -205,8 +290,7 @@ def _of_rule(
                 results[i] = None
         return tuple([None if e is None else r for r, e in zip(results, edges, strict=True)])
 
-    changes = sum(x.__class__ is _ndarray for x in given[last:])
-    return _of_function(function, arrays, changes)
+    return _of_function(function, arrays, at, changes=sum(map(_is_array, given[last:])))
 
 
 def _add(total: Tensor, r: Tensor) -> None:
@@ -216,7 +300,7 @@ def _add(total: Tensor, r: Tensor) -> None:
 
 
 def _of_chain(
-    arrays: list[Any], links: Sequence[Link], given: Sequence[Any], waiting: int
+    arrays: list[Any], at: Any, links: Sequence[Link], given: Sequence[Any], waiting: int
 ) -> Form | None:
     """The form of a chain of rules: of the gradients that wait, then of what each rule saved."""
 
@@ -233,7 +317,7 @@ def _of_chain(
                     sums[to] = r if sums[to] is None else sums[to] + r
         return tuple(sums[len(links) :])
 
-    return _of_function(function, arrays)
+    return _of_function(function, arrays, at)
 
 
 def _is_ordinary(array: Any) -> bool:
@@ -242,15 +326,20 @@ def _is_ordinary(array: Any) -> bool:
     return bool(array.dtype.isnative) and not any(s % size for s in array.strides)
 
 
-def _formed(program: Program, count: int, read: list[int], results: Any) -> Form | None:
-    """The form of a program that reads some of so many arguments."""
+def _formed(
+    program: Program, arrays: list[Any], read: list[int], results: Any, at: Any
+) -> Form | None:
+    """The form of a program that reads some of the arguments."""
     if not program.instructions:
         return None
+    held = [i for i, index in enumerate(read) if arrays[index].__class__ is _ndarray]
     try:
-        executable = build(program, general=True)
+        executable = at.build(program, held)
     except NoLowering:
         return None
-    return None if executable.callbacks else Form(executable, program, count, read, results)
+    if executable.callbacks:
+        return None
+    return Form(executable, program, len(arrays), read, results, at)
 
 
 def _exact(value: Any) -> Any:
@@ -273,17 +362,27 @@ class Native(Accelerator):
 
     def __init__(self) -> None:
         self.forms: dict[Any, Form | None] = {}
+        #: by index: the GPUs that run programs, and None for those that cannot
+        self._gpus: dict[int, OnGPU | None] = {}
         #: seconds in which forms were made, until somebody is told of it
         self.seconds: float | None = 0.0
 
     def kernel(self, p: Primitive, inputs: Any, params: dict[str, Any]) -> Any:
         if p.kind == CONTRACTION:
             x, y = inputs
-            if x.size * y.shape[-1] < SMALL_PRODUCT:
+            if x.__class__ is _ndarray and x.size * y.shape[-1] < SMALL_PRODUCT:
                 return NotImplemented
         else:
             inputs = _with_numbers_in_memory(p, inputs, inputs)
-        return self._run([p], inputs, params, _of_kernel, p, inputs, params)
+        one = p.kind == ELEMENTWISE and len(p.outputs) == 1
+        order = _order_of(inputs) if one else None
+        if order is not None:
+            inputs = [x.transpose(order) if getattr(x, "ndim", 0) else x for x in inputs]
+        out = self._run([p], inputs, params, _of_kernel, p, inputs, params)
+        if order is None or out is NotImplemented:
+            return out
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return out.transpose(back)
 
     def rule(
         self,
@@ -296,7 +395,7 @@ class Native(Accelerator):
         totals: Sequence[Any] = (),
     ) -> Any:
         saved = _with_numbers_in_memory(p, saved, (g,))
-        first = 1 if g.__class__ is _ndarray else len(g)
+        first = len(g) if g.__class__ is list else 1
         given = (*(g if g.__class__ is list else (g,)), *saved, *totals)
         key = [pull, first, len(totals), *[e is None for e in edges]]
         last = len(given) - len(totals)
@@ -322,9 +421,17 @@ class Native(Accelerator):
     ) -> Any:
         """Run the form of these arguments, which is made when it is met for the first time."""
         arrays = []
+        at: Any = HOST
         for x in inputs:
             if x.__class__ is _ndarray:
                 key += (x.shape, x.strides, x.dtype)
+                arrays.append(x)
+            elif x.__class__ in GPU_CLASSES:
+                index = x.data.device_id
+                at = self._gpus[index] if index in self._gpus else self._found(index)
+                if at is None:
+                    return NotImplemented
+                key += (x.shape, x.strides, x.dtype, index)
                 arrays.append(x)
             elif isinstance(x, np.generic):  # what NumPy makes of arrays of no dimensions
                 return NotImplemented
@@ -333,26 +440,38 @@ class Native(Accelerator):
         for name, value in params.items():
             key.append(name)
             key.append(_exact(value))
+        key += at.switches
         whole = tuple(key)
         try:
             form = self.forms.get(whole, self)
         except TypeError:  # something that has no hash, such as a list of arrays
             return NotImplemented
         if form is self:
-            if _learning.now:
+            if _learning.now or not at.enter():
                 return NotImplemented
             if len(self.forms) >= MOST_FORMS:
                 for old in list(self.forms)[: MOST_FORMS // 2]:
                     self.forms.pop(old, None)
-            form = self.forms[whole] = self._made(make, arrays, made_of)
-        return NotImplemented if form is None else form.run(arrays)  # type: ignore[union-attr]
+            form = self.forms[whole] = self._made(make, arrays, at, made_of)
+        if form is None or not at.enter():
+            return NotImplemented
+        return form.run(arrays)  # type: ignore[union-attr]
 
-    def _made(self, make: Callable[..., Form | None], arrays: list[Any], made_of: Any) -> Any:
+    def _found(self, index: int) -> OnGPU | None:
+        """The GPU of an index, if it runs programs."""
+        target: Any = target_of("cuda")
+        usable = target.missing() is None
+        self._gpus[index] = OnGPU(target.device(index), index) if usable else None
+        return self._gpus[index]
+
+    def _made(
+        self, make: Callable[..., Form | None], arrays: list[Any], at: Any, made_of: Any
+    ) -> Any:
         """A new form; None where NumPy should run."""
         if not jit.available():
             return None
         began = progress.clock()
-        form = make(arrays, *made_of)
+        form = make(arrays, at, *made_of)
         if self.seconds is not None:
             self.seconds += progress.clock() - began
             if self.seconds > progress.PATIENCE_SECONDS:
@@ -365,11 +484,27 @@ class Native(Accelerator):
         return form
 
 
+def _order_of(inputs: Any) -> list[int] | None:
+    """The dimensions of operands on a GPU as their memory has them; None if that is their order.
+
+    An elementwise operation keeps the layout of its operands, as it does on a CPU. There, where
+    native code runs for large operands alone, NumPy does that for small ones.
+    """
+    first = next((x for x in inputs if x.__class__ in GPU_CLASSES and x.ndim), None)
+    if first is None or first.flags.c_contiguous:
+        return None
+    rank = first.ndim
+    if any(getattr(x, "ndim", 0) not in (0, rank) for x in inputs):
+        return None
+    order = sorted(range(rank), key=lambda d: -abs(first.strides[d]))
+    return None if order == list(range(rank)) else order
+
+
 def _with_numbers_in_memory(p: Primitive, inputs: Any, beside: Any) -> Any:
     """Operands of plain arithmetic with numbers as 0-d arrays: other numbers share the form."""
     if p.expression is None or "(" in p.expression or p.composite:
         return inputs
-    dtype = next((x.dtype for x in beside if x.__class__ is _ndarray), None)
+    dtype = next((x.dtype for x in beside if _is_array(x)), None)
     if dtype is None or not numeric.is_numpy_float(dtype):
         return inputs
     return [np.asarray(x, dtype) if x.__class__ in (float, int) else x for x in inputs]
@@ -378,7 +513,7 @@ def _with_numbers_in_memory(p: Primitive, inputs: Any, beside: Any) -> Any:
 def _with_tensors(inputs: Any, tensors: list[Tensor]) -> list[Any]:
     """The inputs with Tensors instead of arrays."""
     following = iter(tensors)
-    return [next(following) if x.__class__ is _ndarray else x for x in inputs]
+    return [next(following) if _is_array(x) else x for x in inputs]
 
 
 set_accelerator(Native())
