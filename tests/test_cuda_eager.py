@@ -66,7 +66,7 @@ def test_other_numbers_share_a_form() -> None:
 
 
 def test_other_sizes_share_kernels(texts: list[str]) -> None:
-    for n in (40, 50, 300):
+    for n in (40, 50, 61):
         x = randn(n, 7).requires_grad_()
         y = F.gelu(x[:, 1:] * 2.5 + x[:, :1])
         (y.sum(1) * y.mean(0).sum()).sum().backward()
