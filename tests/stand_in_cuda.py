@@ -5,8 +5,9 @@ A part of the stand-in for CuPy (`stand_in_cupy.py`). The memory is the host's.
 
 from __future__ import annotations
 
+import time
 import types
-from typing import Any
+from typing import Any, ClassVar
 
 __name__ = "cupy.cuda"  # see `stand_in_cupy.py`
 
@@ -67,18 +68,83 @@ class Device:
         pass
 
 
+class Event:
+    """A point in a stream: all work is done when it is recorded."""
+
+    ptr = 7
+
+    def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
+        self.is_timed = not disable_timing
+        self.time = 0.0
+        self.done = True
+
+    def record(self, stream: Any = None) -> None:
+        self.time = time.perf_counter()
+
+    def synchronize(self) -> None:
+        pass
+
+
+def get_elapsed_time(start: Event, end: Event) -> float:
+    assert start.is_timed
+    assert end.is_timed
+    return 1e3 * (end.time - start.time)
+
+
+class Stream:
+    """A line of work, which is done at once."""
+
+    null: Stream
+    current: ClassVar[list[Stream]] = []
+    done = True
+
+    def __init__(self, non_blocking: bool = False, priority: Any = None, ptr: int = 0) -> None:
+        self.ptr = ptr or id(self)
+        self.waited: list[Event] = []
+
+    def use(self) -> Stream:
+        self.current[:] = [self]
+        return self
+
+    def wait_event(self, event: Event) -> None:
+        self.waited.append(event)
+
+    def synchronize(self) -> None:
+        pass
+
+
+Stream.null = Stream()
+Stream.null.ptr = 0
+
+
+def get_current_stream(device_id: int = -1) -> Stream:
+    return Stream.current[0] if Stream.current else Stream.null
+
+
+class MemoryHook:
+    """What looks at allocations; the stand-in does not call it."""
+
+    active: ClassVar[list[MemoryHook]] = []
+
+    def __enter__(self) -> MemoryHook:
+        self.active.append(self)
+        return self
+
+
 class CUDARuntimeError(RuntimeError):
     """What calls of the driver raise."""
 
 
 class Pool:
-    """The memory pool: what is in use is not counted."""
+    """The memory pool: what is in use is not counted, but what tests say."""
+
+    used, total = 1 << 20, 1 << 21
 
     def used_bytes(self) -> int:
-        return 1 << 20
+        return self.used
 
     def total_bytes(self) -> int:
-        return 1 << 21
+        return self.total
 
     def free_all_blocks(self) -> None:
         pass

@@ -24,7 +24,18 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.lib.stride_tricks import as_strided
-from stand_in_cuda import Device, Memory, MemoryPointer, Pool, runtime
+from stand_in_cuda import (
+    Device,
+    Event,
+    Memory,
+    MemoryHook,
+    MemoryPointer,
+    Pool,
+    Stream,
+    get_current_stream,
+    get_elapsed_time,
+    runtime,
+)
 
 __name__ = "cupy"  # compiled functions know code of array libraries by the name of its module
 
@@ -659,7 +670,20 @@ def modules() -> dict[str, types.ModuleType]:
         "cupy.fft": _module("cupy.fft", _moved(np.fft)),
         "cupy.lib": _module("cupy.lib", {"__path__": []}),
         "cupy.lib.stride_tricks": _module("cupy.lib.stride_tricks", tricks),
-        "cupy.cuda": _module("cupy.cuda", {"Device": Device, "__path__": []}),
+        "cupy.cuda": _module(
+            "cupy.cuda",
+            {
+                "Device": Device,
+                "Event": Event,
+                "Stream": Stream,
+                "MemoryHook": MemoryHook,
+                "ExternalStream": lambda ptr, device=0: Stream(ptr=ptr),
+                "get_current_stream": get_current_stream,
+                "get_elapsed_time": get_elapsed_time,
+                "alloc_pinned_memory": bytearray,
+                "__path__": [],
+            },
+        ),
         "cupy.cuda.runtime": runtime(),
         "cupyx": _module("cupyx", {"__path__": []}),
         "cupyx.scipy": _module("cupyx.scipy", {"__path__": []}),

@@ -6,7 +6,6 @@ That they compute the same as the CPU is in `test_cuda.py`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ def _needs_kernels(gpu: None) -> None:
 
 
 @pytest.fixture
-def texts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts of all kernels that programs are made of."""
     found: list[str] = []
     emit = direct.emit
@@ -39,7 +38,7 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return steps
 
     monkeypatch.setattr(direct, "emit", emitted)
-    yield found
+    return found
 
 
 def forms() -> list[Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .deferred import settle
+from .pinning import is_pinned
 
 _INSTALL = (
     "device 'cuda' needs CuPy and an NVIDIA GPU: install tapegrad with its 'cuda' extra "
@@ -174,8 +175,12 @@ def device_of(array: Any) -> device:
     return device("cuda", int(array.device.id))
 
 
-def to_device(array: Any, target: device) -> Any:
-    """`array` on `target`, copied only when it is elsewhere."""
+def to_device(array: Any, target: device, waits: bool = True) -> Any:
+    """`array` on `target`, copied only when it is elsewhere.
+
+    Of pinned memory it waits for the end of the copy if it `waits`: until then the array must not
+    change.
+    """
     on_cpu = isinstance(array, np.ndarray)
     if target.type == "cpu":
         if on_cpu:
@@ -194,4 +199,7 @@ def to_device(array: Any, target: device) -> Any:
     if not on_cpu and int(array.device.id) == index:
         return array
     with module.cuda.Device(index):
-        return module.asarray(array)
+        made = module.asarray(array)
+        if on_cpu and waits and is_pinned(array):
+            module.cuda.get_current_stream().synchronize()
+        return made

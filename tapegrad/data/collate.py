@@ -180,3 +180,27 @@ def _converted_mapping(data: Any) -> Any:
         return type(data)(values)
     except TypeError:
         return values
+
+
+def pinned(batch: Any) -> Any:
+    """A batch whose tensors are in pinned memory, with objects that know how to do that themselves.
+
+    What `collate_fn` returns may be anything: dicts and sequences are gone through, and all else
+    stays as it is.
+    """
+    if hasattr(batch, "pin_memory"):
+        return batch.pin_memory()
+    if isinstance(batch, (str, bytes)):
+        return batch
+    if isinstance(batch, Mapping):
+        made = {key: pinned(value) for key, value in batch.items()}
+        if not isinstance(batch, MutableMapping):
+            return made
+        clone = copy.copy(batch)
+        clone.update(made)
+        return clone
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(pinned, batch))
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(map(pinned, batch))
+    return batch

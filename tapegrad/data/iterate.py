@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .collate import pinned
 from .crew import Crew, Reply
 from .fetch import EndOfStream, Source
 from .position import Epoch, preserved
@@ -38,6 +39,8 @@ class LoaderSettings(NamedTuple):
     persistent: bool
     #: how many batches there are, where that is known
     length: int | None
+    #: whether batches go into pinned memory
+    pins: bool
 
 
 class BatchIterator:
@@ -57,7 +60,7 @@ class BatchIterator:
     def __next__(self) -> Any:
         batch = self._next_data()
         self._count.add()
-        return batch
+        return pinned(batch) if self._settings.pins else batch
 
     def __len__(self) -> int:
         return self._count.length

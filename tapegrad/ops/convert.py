@@ -11,10 +11,11 @@ import numpy as np
 from ..core import dtypes, inplace, numeric, source, storage, xp
 from ..core.batch_rules import leading
 from ..core.complexes import OWN, fitting
-from ..core.device import CPU, as_device, device, to_device
+from ..core.device import CPU, as_device, cupy, device, to_device
 from ..core.dtypes import DType
 from ..core.modes import STATE
 from ..core.naming import shown
+from ..core.pinning import is_pinned, pinned_copy
 from ..core.primitive import OPAQUE, Primitive, define
 from ..core.tensor import Size, Tensor, not_recorded, wrap
 from .drawing import as_chance, random_array
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 
 move_: Primitive = define(
     "to_device",
-    lambda x, *, target, source: to_device(x, as_device(target)),
+    lambda x, *, target, source, waits: to_device(x, as_device(target), waits),
     kind=OPAQUE,
-    vjp=lambda g, target, source: move_(g, target=source, source=target),
+    vjp=lambda g, target, source, waits: move_(g, target=source, source=target, waits=waits),
     batch=leading,
     linear=True,
     complex=OWN,
@@ -42,7 +43,7 @@ move_: Primitive = define(
 )
 
 
-def _moved(x: Tensor, target: device) -> Tensor:
+def _moved(x: Tensor, target: device, waits: bool = True) -> Tensor:
     given = x.device
     if given is target or given == target:
         return x
@@ -50,7 +51,7 @@ def _moved(x: Tensor, target: device) -> Tensor:
         from ..core.meta import meta_tensor
 
         return meta_tensor(x._array.shape, x._array.dtype)
-    out: Tensor = move_(x, target=str(target), source=str(x.device))
+    out: Tensor = move_(x, target=str(target), source=str(x.device), waits=waits)
     return out
 
 
@@ -75,7 +76,8 @@ def to(
     """This tensor with another dtype and/or on another device: `to(dtype)`, `to(device)`, ...
 
     `to(other)` takes dtype and device of another tensor. Without a change it is the tensor itself,
-    unless `copy=True`.
+    unless `copy=True`. With `non_blocking=True` Python does not wait for the copy of pinned memory
+    to a GPU; that memory must not change before the copy is done.
 
     >>> import tapegrad
     >>> tapegrad.tensor([1.5, 2.5]).to(tapegrad.int64)
@@ -88,14 +90,14 @@ def to(
         elif isinstance(a, Tensor):
             dtype, device = a.dtype, a.device
         elif isinstance(a, bool):
-            continue
+            non_blocking = a
         elif a in (float, int, bool, complex) or isinstance(a, (np.dtype, type)):
             dtype = a
         elif a is not None:
             device = a
     out = input
     if device is not None:
-        out = _moved(out, as_device(device))
+        out = _moved(out, as_device(device), not non_blocking)
     target = None if dtype is None else dtypes.as_dtype(dtype)
     if target is not None and out._array.dtype != target.numpy:
         if is_complex(out) and dtypes.BOOL < target.category < dtypes.COMPLEX:
@@ -446,9 +448,33 @@ def _false(self: Tensor) -> bool:
     return False
 
 
+def _is_pinned(self: Tensor, device: DeviceLike | None = None) -> bool:
+    """Whether the memory is pinned: a GPU copies from it while Python goes on."""
+    return isinstance(self._array, np.ndarray) and is_pinned(self._array)
+
+
 def _pin_memory(self: Tensor, device: DeviceLike | None = None) -> Tensor:
-    """The tensor itself: memory need not be pinned here."""
-    return self
+    """A copy in pinned memory; the tensor itself if it is there, or if there is no GPU."""
+    if not isinstance(self._array, np.ndarray):
+        raise RuntimeError(f"only memory of the CPU can be pinned, and this is on {self.device}")
+    if is_pinned(self._array) or not _has_gpu():
+        return self
+    return wrap(pinned_copy(self._array))
+
+
+def _has_gpu() -> bool:
+    try:
+        cupy()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _record_stream(self: Tensor, stream: Any) -> None:
+    """Keep the memory until what a stream has to do now is done, even if the tensor is gone."""
+    from ..cuda.streams import record_stream
+
+    record_stream(self, stream)
 
 
 def _random_in_place(name: str, make: Any, what: str) -> None:
@@ -615,6 +641,7 @@ attach(
     is_meta=property(_false),
     is_quantized=property(_false),
     is_nested=property(_false),
-    is_pinned=_false,
+    is_pinned=_is_pinned,
+    record_stream=_record_stream,
     pin_memory=_pin_memory,
 )

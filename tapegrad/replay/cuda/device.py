@@ -116,6 +116,12 @@ class GridDevice(Protocol):
     def record(self, work: Callable[[], None]) -> Any:
         """What the methods above are asked for, to be run later."""
 
+    def begin(self, turn: Any) -> None:
+        """What is run next comes after an earlier turn, of which `end` told; None if none was."""
+
+    def end(self, turn: Any) -> Any:
+        """What tells `begin` of all that was asked for so far; `turn` is the last such thing."""
+
     def fill(self, table: Any, memory: DeviceMemory) -> None:
         """Copy words of the host into memory; they may change as soon as this returns."""
 
@@ -311,6 +317,12 @@ class HostDevice:
         finally:
             self._recording = None
         return [recorded[i] for i in _latest_first(self._waits)]
+
+    def begin(self, turn: Any) -> None:
+        pass
+
+    def end(self, turn: Any) -> None:
+        pass
 
     def fill(self, table: Any, memory: DeviceMemory) -> None:
         ctypes.memmove(memory.address, table.ctypes.data, table.nbytes)

@@ -41,6 +41,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuEventSynchronize": (_Handle,),
     "cuEventElapsedTime": (ctypes.POINTER(ctypes.c_float), _Handle, _Handle),
     "cuEventDestroy_v2": (_Handle,),
+    "cuStreamWaitEvent": (_Handle, _Handle, _Number),
     "cuStreamCreate": (ctypes.POINTER(_Handle), _Number),
     "cuStreamSynchronize": (_Handle,),
     "cuStreamBeginCapture_v2": (_Handle, ctypes.c_int),
@@ -55,6 +56,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 #: flags and options of the driver
 _NON_BLOCKING = 1
+_WITHOUT_TIME = 2
 _RELAXED_CAPTURE = 2
 _SET_DEPENDENCIES = 1
 _INPUT_IS_PTX = 1
@@ -231,6 +233,26 @@ def new_stream() -> int:
 def synchronize(stream: int) -> None:
     """Wait for a stream; what has gone wrong in it so far is raised here."""
     _check(_library().cuStreamSynchronize(stream), "finish its work")
+
+
+class Mark:
+    """A place in a stream, for others to wait for; it can be put elsewhere again and again."""
+
+    def __init__(self) -> None:
+        self._event = _Handle()
+        _check(_library().cuEventCreate(ctypes.byref(self._event), _WITHOUT_TIME), "make an event")
+
+    def put(self, stream: int) -> None:
+        """Put it at the end of what a stream has to do."""
+        _check(_library().cuEventRecord(self._event, stream), "note an event")
+
+    def hold(self, stream: int) -> None:
+        """Let a stream wait for it."""
+        _check(_library().cuStreamWaitEvent(stream, self._event, 0), "wait for an event")
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing() and self._event:
+            _library().cuEventDestroy_v2(self._event)
 
 
 class Stopwatch:

@@ -260,6 +260,8 @@ class RecordedSteps:
             device.upload(np.ascontiguousarray(array)) for _, array in plan.program.constants
         ]
         self._parts = self._recorded_parts()
+        #: the last run: memory that stays is that of one run at a time, whatever the stream
+        self._turn: Any = None
 
     def _recorded_parts(self) -> list[Any]:
         """What the device has recorded, and the callbacks between."""
@@ -383,6 +385,14 @@ class RecordedSteps:
         device = self._device
         if self.deferred is not None:
             self.deferred.begin()
+        device.begin(self._turn)
+        try:
+            return self._run(arrays)
+        finally:
+            self._turn = device.end(self._turn)
+
+    def _run(self, arrays: tuple[Any, ...]) -> Exception | None:
+        device = self._device
         for i, array in enumerate(arrays, self._first):
             self._words[i] = device.address(array)
         words = self._words.tobytes()

@@ -45,6 +45,17 @@ class Graph:
             driver.drop_graph(self.handle)
 
 
+class Turn(NamedTuple):
+    """The stream that something ran in, and the place after it.
+
+    A stream may be gone when somebody asks, so the place is known; except in the default stream,
+    which always exists.
+    """
+
+    stream: int
+    mark: driver.Mark | None
+
+
 class RecordedStep(NamedTuple):
     """Work for the stream of recordings, given scratch memory if it has a slot there."""
 
@@ -289,6 +300,24 @@ class GPU:
                 handle = driver.end_capture(self._stream)
                 made = Graph(handle, [*self._parts, *scratch])
             return made
+
+    def begin(self, turn: Turn | None) -> None:
+        stream = self.stream()
+        if turn is None or turn.stream == stream:
+            return
+        mark = turn.mark
+        if mark is None:
+            mark = driver.Mark()
+            mark.put(turn.stream)
+        mark.hold(stream)
+
+    def end(self, turn: Turn | None) -> Turn:
+        stream = self.stream()
+        if not stream:
+            return turn if turn is not None and not turn.stream else Turn(0, None)
+        mark = turn.mark if turn is not None and turn.mark is not None else driver.Mark()
+        mark.put(stream)
+        return turn if turn is not None and turn.stream == stream else Turn(stream, mark)
 
     def fill(self, table: Any, memory: DeviceMemory) -> None:
         driver.to_device(memory.address, table.ctypes.data, table.nbytes, self.stream())

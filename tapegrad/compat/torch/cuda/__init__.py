@@ -1,4 +1,4 @@
-"""`torch.cuda`: what it has beside `tapegrad.cuda`. Without a GPU, figures of memory are 0."""
+"""`torch.cuda`: what it has beside `tapegrad.cuda`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,17 @@ from .typed import TYPED
 
 __all__ = ["OutOfMemoryError"]
 
-_STREAMS = "operations on a GPU run in order, and CuPy's streams can be used"
 _GRAPHS = "use torch.compile"
 
-Stream = absent_class("torch.cuda.Stream", _STREAMS)
-Event = absent_class("torch.cuda.Event", _STREAMS)
-StreamContext = absent_class("torch.cuda.StreamContext", _STREAMS)
-stream = absent("torch.cuda.stream", _STREAMS)
-current_stream = absent("torch.cuda.current_stream", _STREAMS)
-default_stream = absent("torch.cuda.default_stream", _STREAMS)
-set_stream = absent("torch.cuda.set_stream", _STREAMS)
 CUDAGraph = absent_class("torch.cuda.CUDAGraph", _GRAPHS)
 graph = absent_class("torch.cuda.graph", _GRAPHS)
 graph_pool_handle = absent("torch.cuda.graph_pool_handle", _GRAPHS)
 make_graphed_callables = absent("torch.cuda.make_graphed_callables", _GRAPHS)
-DeferredCudaCallError = absent_class("torch.cuda.DeferredCudaCallError", _STREAMS, Exception)
+
+
+class DeferredCudaCallError(Exception):
+    """What PyTorch raises if a call fails that waited for its initialization; none waits here."""
+
 
 globals().update(TYPED)
 
@@ -65,8 +61,8 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """False: CuPy has no arrays of bfloat16."""
-    return False
+    """Whether kernels and cuBLAS compute with bfloat16 on this GPU."""
+    return is_available() and get_device_capability()[0] >= 8
 
 
 def is_initialized() -> bool:
@@ -106,46 +102,6 @@ class CudaDevice:
 
 
 device = CudaDevice
-
-
-def memory_allocated(device: Any = None) -> int:
-    """Bytes of arrays on the GPU; 0 without one."""
-    return int(cupy().get_default_memory_pool().used_bytes()) if is_available() else 0
-
-
-def memory_reserved(device: Any = None) -> int:
-    """Bytes that CuPy has taken from the GPU; 0 without one."""
-    return int(cupy().get_default_memory_pool().total_bytes()) if is_available() else 0
-
-
-def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Free and all bytes of a GPU."""
-    free, total = cupy().cuda.runtime.memGetInfo()
-    return int(free), int(total)
-
-
-def max_memory_allocated(device: Any = None) -> int:
-    """0 without a GPU; peaks are not measured on one."""
-    return _peak("max_memory_allocated")
-
-
-def max_memory_reserved(device: Any = None) -> int:
-    """0 without a GPU; peaks are not measured on one."""
-    return _peak("max_memory_reserved")
-
-
-def reset_peak_memory_stats(device: Any = None) -> None:
-    """Nothing to reset without a GPU; peaks are not measured on one."""
-    _peak("reset_peak_memory_stats")
-
-
-reset_max_memory_allocated = reset_peak_memory_stats
-
-
-def _peak(name: str) -> int:
-    if is_available():
-        absent(f"torch.cuda.{name}", "use memory_allocated() at the place in question")()
-    return 0
 
 
 def get_rng_state(device: Any = "cuda") -> Any:
