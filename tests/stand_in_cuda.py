@@ -131,6 +131,30 @@ class MemoryHook:
         return self
 
 
+class OutOfMemoryError(Exception):
+    """What the pool raises."""
+
+
+class Allocator:
+    """Which function gives memory; arrays of the stand-in do not ask for it."""
+
+    def __init__(self) -> None:
+        self.function: Any = self._refuse
+
+    @staticmethod
+    def _refuse(size: int) -> Any:
+        raise OutOfMemoryError(f"Out of memory allocating {size} bytes")
+
+    def get(self) -> Any:
+        return self.function
+
+    def set(self, function: Any) -> None:
+        self.function = function
+
+
+ALLOCATOR = Allocator()
+
+
 class CUDARuntimeError(RuntimeError):
     """What calls of the driver raise."""
 

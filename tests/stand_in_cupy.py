@@ -25,11 +25,13 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.lib.stride_tricks import as_strided
 from stand_in_cuda import (
+    ALLOCATOR,
     Device,
     Event,
     Memory,
     MemoryHook,
     MemoryPointer,
+    OutOfMemoryError,
     Pool,
     Stream,
     get_current_stream,
@@ -681,6 +683,9 @@ def modules() -> dict[str, types.ModuleType]:
                 "get_current_stream": get_current_stream,
                 "get_elapsed_time": get_elapsed_time,
                 "alloc_pinned_memory": bytearray,
+                "get_allocator": ALLOCATOR.get,
+                "set_allocator": ALLOCATOR.set,
+                "memory": types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
                 "__path__": [],
             },
         ),

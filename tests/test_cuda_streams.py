@@ -139,6 +139,26 @@ def test_figures_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tg.cuda.max_memory_allocated() == before
 
 
+def test_no_memory_left_names_the_largest_tensors() -> None:
+    weight = tg.ones(700, 1000, device="cuda", requires_grad=True)
+    middle = (weight * 2).exp()  # its value is saved for backward
+    total = middle.sum()
+    shown = weight.view(-1)
+    with pytest.raises(tg.cuda.OutOfMemoryError) as raised:
+        cupy().cuda.get_allocator()(1 << 56)
+    words = str(raised.value)
+    assert words.startswith("the GPU has no 7.21e+04 TB left: ")
+    assert "2.8 MB: 700x1000 float32, a leaf" in words
+    assert "2.8 MB: 700x1000 float32, exp, at " in words
+    assert "test_cuda_streams.py:" in words
+    assert words.count("2.8 MB") == 2 + ("saved" in words)
+    assert isinstance(raised.value, RuntimeError)
+    del middle
+    with pytest.raises(tg.cuda.OutOfMemoryError, match="saved for the gradient of exp, at "):
+        cupy().cuda.get_allocator()(1 << 56)
+    assert (total.item(), shown.numel()) == (pytest.approx(700_000 * np.exp(2), rel=1e-4), 700_000)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bool", "int64"])
 def test_pinned_memory(dtype: str) -> None:
     x = tg.arange(24).reshape(2, 3, 4).permute(2, 0, 1).to(getattr(tg, dtype))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .deferred import settle
+from .exhaustion import watched
 from .pinning import is_pinned
 
 _INSTALL = (
@@ -164,7 +165,9 @@ def cupy() -> Any:
         if type(error).__name__ == "CUDARuntimeError":
             raise RuntimeError(f"{_INSTALL} ({error})") from None
         raise
-    GPU_CLASSES.add(module.ndarray)
+    if module.ndarray not in GPU_CLASSES:
+        GPU_CLASSES.add(module.ndarray)
+        watched(module)
     return module
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from .. import random
 from ..core.deferred import settle
 from ..core.device import cupy
+from ..core.exhaustion import OutOfMemoryError
 from .memory import (
     max_memory_allocated,
     max_memory_cached,
@@ -35,6 +36,7 @@ from .streams import (
 __all__ = [
     "Event",
     "ExternalStream",
+    "OutOfMemoryError",
     "Stream",
     "StreamContext",
     "current_device",

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from ...core import dtypes
+from ...core.exhaustion import OutOfMemoryError as OutOfMemoryError
 from ...core.layouts import FORMATS, LAYOUTS
 from ...core.tensor import Tensor
 from ...futures import Future
@@ -76,10 +77,6 @@ for _name, _category, _size, _signed in _NAMED_DTYPES:
 for _name, _short in (("complex32", "chalf"), ("complex64", "cfloat"), ("complex128", "cdouble")):
     if _name in globals():
         globals()[_short] = globals()[_name]
-
-
-class OutOfMemoryError(RuntimeError):
-    """What PyTorch raises where a GPU has too little memory."""
 
 
 class AcceleratorError(RuntimeError):

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from .... import random
 from ....core.device import as_device, cupy
+from ....core.exhaustion import OutOfMemoryError
 from ....cuda import current_device, device_count, is_available
 from ...absent import absent, absent_class
-from .. import OutOfMemoryError
 from .typed import TYPED
 
 __all__ = ["OutOfMemoryError"]

@@ -1,0 +1,89 @@
+"""What is said when a GPU has no memory left: which tensors take most of it, and who made them.
+
+Comes in: CuPy's allocator, which has freed its cache before it gives up. Goes out: one that raises
+`OutOfMemoryError` instead of CuPy's own error. Set by `device.py` when CuPy is first used.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+from . import source
+from .amounts import shown
+
+#: tensors that are named
+MOST_NAMED = 5
+
+
+class OutOfMemoryError(RuntimeError):
+    """A GPU has not enough memory for what was asked."""
+
+
+def watched(library: Any) -> None:
+    """Let the allocator of CuPy say more if it fails."""
+    allocate: Callable[[int], Any] = library.cuda.get_allocator()
+    given_up = library.cuda.memory.OutOfMemoryError
+
+    def allocate_or_tell(size: int) -> Any:
+        try:
+            return allocate(size)
+        except given_up:
+            raise OutOfMemoryError(_told(library, size)) from None
+
+    library.cuda.set_allocator(allocate_or_tell)
+
+
+def _told(library: Any, size: int) -> str:
+    free, total = library.cuda.runtime.memGetInfo()
+    lines = [
+        f"the GPU has no {shown(size)} left: {shown(free)} of {shown(total)} are "
+        "free, after memory that was kept for reuse was given back"
+    ]
+    found = largest(library.ndarray)
+    if found:
+        lines.append("the largest tensors there:")
+        lines += [f"  {line}" for line in found]
+    lines.append(
+        "smaller batches, autocast, checkpoint() or compile(memory=...) take less; `del` what is "
+        "not needed"
+    )
+    return "\n".join(lines)
+
+
+def largest(kind: type) -> list[str]:
+    """The arrays of a class that take the most memory, in words: tensors, and what they saved."""
+    from .tape import Entry, Output
+    from .tensor import Tensor
+
+    owners: dict[int, tuple[int, str]] = {}
+    for one in gc.get_objects():
+        if isinstance(one, Tensor):
+            edge = one._edge.entry if isinstance(one._edge, Output) else one._edge
+            _note(owners, kind, one._array, edge, "")
+        elif isinstance(one, Entry) and isinstance(one.saved, tuple):
+            for value in one.saved:
+                _note(owners, kind, value, one, "saved for the gradient of ")
+    ordered = sorted(owners.values(), key=lambda pair: -pair[0])
+    return [line for _, line in ordered[:MOST_NAMED]]
+
+
+def _note(
+    owners: dict[int, tuple[int, str]], kind: type, array: Any, entry: Any, saved: str
+) -> None:
+    """Describe an array with the memory that it shows; a tensor that has all of it comes first."""
+    if array.__class__ is not kind:
+        return
+    whole = array
+    while whole.base.__class__ is kind:
+        whole = whole.base
+    if id(whole) in owners and (saved or array is not whole):
+        return
+    shape = "x".join(map(str, array.shape)) or "1"
+    what = f"{shown(whole.nbytes)}: {shape} {array.dtype}"
+    if entry is None:
+        where = "a leaf, such as a parameter or data"
+    else:
+        where = f"{saved}{entry.primitive.name}, at {source.describe(entry.location)}"
+    owners[id(whole)] = (whole.nbytes, f"{what}, {where}")
