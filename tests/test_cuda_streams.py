@@ -151,7 +151,7 @@ def test_no_memory_left_names_the_largest_tensors() -> None:
     assert "2.8 MB: 700x1000 float32, a leaf" in words
     assert "2.8 MB: 700x1000 float32, exp, at " in words
     assert "test_cuda_streams.py:" in words
-    assert words.count("2.8 MB") == 2 + ("saved" in words)
+    assert "view, at" not in words
     assert isinstance(raised.value, RuntimeError)
     del middle
     with pytest.raises(tg.cuda.OutOfMemoryError, match="saved for the gradient of exp, at "):

@@ -52,7 +52,7 @@ def _told(library: Any, size: int) -> str:
     return "\n".join(lines)
 
 
-def largest(kind: type) -> list[str]:
+def largest(kind: Any) -> list[str]:
     """The arrays of a class that take the most memory, in words: tensors, and what they saved."""
     from .tape import Entry, Output
     from .tensor import Tensor
@@ -70,7 +70,7 @@ def largest(kind: type) -> list[str]:
 
 
 def _note(
-    owners: dict[int, tuple[int, str]], kind: type, array: Any, entry: Any, saved: str
+    owners: dict[int, tuple[int, str]], kind: Any, array: Any, entry: Any, saved: str
 ) -> None:
     """Describe an array with the memory that it shows; a tensor that has all of it comes first."""
     if array.__class__ is not kind:
