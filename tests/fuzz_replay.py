@@ -3,7 +3,8 @@
 `check(program)` runs a program of `fuzz_programs.py` twice on equal data and state, plainly and
 compiled, over recordings and replays, and compares everything that can be seen afterwards: results,
 arguments and what they are views of, parameters, gradients, buffers, Python state, exceptions.
-Prints each failure, cut down to the lines and surroundings that it needs.
+Prints each failure, cut down to the lines and surroundings that it needs. With `--device cuda` it
+compares the CPU with a GPU, eager and compiled.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import multiprocessing.connection
+import os
 import re
 import time
 import traceback
@@ -45,6 +47,8 @@ from tapegrad.replay.cpu import pool, tuning
 CALLS = 5
 #: what programs are compiled for
 BACKEND = "native"
+#: where the programs run that are compared with eager ones on the CPU
+DEVICE = os.environ.get("FUZZ_DEVICE", "cpu")
 #: bytes that they may take for values, if there is a limit
 MEMORY: int | None = None
 TOLERANCE = 5e-4
@@ -67,19 +71,24 @@ class Inexact(Difference):
 class Run:
     """One run of a program, plain or compiled, with data and state of its own."""
 
-    def __init__(self, program: Program, compiles: bool, nudge: float = 0.0) -> None:
+    def __init__(
+        self, program: Program, compiles: bool, nudge: float = 0.0, device: str = "cpu"
+    ) -> None:
         self.program, self.compiles, self.nudge = program, compiles, nudge
+        self.device = tg.device(device)
         self.around = program.surroundings or Surroundings()
         self.calls = CALLS if program.surroundings is None else SURROUNDED_CALLS
         self.refusals: list[str] = []
         self.failed = 0  # calls
         self.origins = Origins(self.around)
-        self.scope = scope = program.names() | {"compile": self.compile}
+        names = program.names() | {"compile": self.compile}
+        self.scope = scope = {name: self.moved(value) for name, value in names.items()}
         for i, name in enumerate((*PARAMETERS, *BUFFERS)):
-            value = sample(program.shapes[name], i)
+            value = self.moved(sample(program.shapes[name], i))
             scope[name] = (value * (1 + nudge)).detach().requires_grad_(name in PARAMETERS)
-        exec(program.state(), scope)
-        exec(program.text(), scope)
+        with self.device:
+            exec(program.state(), scope)
+            exec(program.text(), scope)
         self.names = bound(program.state()) if program.surroundings else []
         self.function = self.compile(scope["program"])
         self.late: list[Tensor] = []
@@ -90,6 +99,11 @@ class Run:
             return function
         return tg.compile(function, backend=BACKEND, memory=MEMORY)
 
+    def moved(self, value: Any) -> Any:
+        """A tensor where the program runs; anything else as it is."""
+        is_elsewhere = isinstance(value, Tensor) and value.device != self.device
+        return value.to(self.device) if is_elsewhere else value
+
     @property
     def replays(self) -> int:
         """How often a call of the program itself was replayed."""
@@ -99,7 +113,7 @@ class Run:
         """What each call leaves to be seen, by name."""
         try:
             for call in range(self.calls):
-                with warnings.catch_warnings(record=True) as caught:
+                with warnings.catch_warnings(record=True) as caught, self.device:
                     warnings.simplefilter("always")
                     seen = self._call(call)
                 self.refusals += [str(w.message) for w in caught if EAGERLY in str(w.message)]
@@ -158,7 +172,7 @@ class Run:
             seed = 100 * (call + 1) + i
             value: Any
             if name == INTEGERS:
-                value = tg.from_numpy(integers(program.shapes[name], seed).numpy())
+                value = tg.from_numpy(integers(program.shapes[name], seed).cpu().numpy())
             elif name == "a0":
                 last = 0.5 if self.around.number[call] == "A" else 1.5
                 value = np.linspace(0.1, last, 3, dtype=np.float32)
@@ -168,14 +182,14 @@ class Run:
                 bad = call in self.around.bad
                 value = tg.tensor([0, BAD[call % len(BAD)] if bad else (call // 2) % 2])
             else:
-                x = sample(program.shapes[name], seed).numpy() * np.float32(1 + self.nudge)
+                x = sample(program.shapes[name], seed).cpu().numpy() * np.float32(1 + self.nudge)
                 if program.spoilt and call > 2 and not mixes_zeros:
                     x.reshape(-1)[call::5] = [np.nan, np.inf, -np.inf, -0.0, 0.0][(call + i) % 5]
                 layout = program.layouts.get(name)
                 x = x if layout is None else laid_out(x, layout)
-                value = self.origins.give(name, x, call, given)
+                value = self.moved(self.origins.give(name, x, call, given))
                 given[name] = value
-            made.append(value)
+            made.append(self.moved(value))
         return made
 
     def _batch(self, given: list[Any]) -> list[Any]:
@@ -223,7 +237,7 @@ class Run:
     def _look(self, name: str, value: Any, seen: dict[str, Any], depth: int = 0) -> None:
         """Add what can be seen of a value: arrays, and text for all else."""
         if isinstance(value, Tensor):
-            seen[name] = np.array(value.detach().numpy())
+            seen[name] = np.array(value.detach().cpu().numpy())
             seen[f"{name}, as a tensor"] = (value.requires_grad, value.is_leaf)
             if value.is_leaf and value.grad is not None and depth < 4:
                 self._look(f"{name}.grad", value.grad, seen, 4)
@@ -301,13 +315,15 @@ def check(program: Program) -> tuple[str, list[str]]:
             stack.enter_context(mock.patch.object(tuning, "LOOP_WORK_PER_THREAD", 1))
             whole = mock.patch.object(tuning, "MAX_SINGLE_THREAD_PROGRAM_WORK", 0)
             stack.enter_context(whole)
-        eager, compiled = Run(program, False), Run(program, True)
+        eager, compiled = Run(program, False), Run(program, True, device=DEVICE)
         expected = list(eager.observe())
+        elsewhere = [] if DEVICE == "cpu" else [Run(program, False, device=DEVICE)]
         try:
-            for call, (a, b) in enumerate(zip(expected, compiled.observe(), strict=True)):
-                if a.get("late") == "RuntimeError" and b.get("late") is None:
-                    break  # a replay keeps a copy of what the next call changes
-                compare(a, b, call)
+            for run in (*elsewhere, compiled):
+                for call, (a, b) in enumerate(zip(expected, run.observe(), strict=True)):
+                    if a.get("late") == "RuntimeError" and b.get("late") is None:
+                        break  # a replay keeps a copy of what the next call changes
+                    compare(a, b, call)
         except Inexact:
             if unstable(program, expected):
                 return "unstable", []
@@ -479,7 +495,11 @@ def main() -> None:
     parser.add_argument("--first", "--start", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--kind", choices=("mixed", "plain", "surrounded"), default="mixed")
+    parser.add_argument("--device", default="cpu", help="where plain programs are compared")
     options = parser.parse_args()
+    if options.device != "cpu":
+        options.kind = "plain"  # what surrounds others lies in memory of the CPU
+        os.environ["FUZZ_DEVICE"] = options.device
     seeds = iter(range(options.first, options.first + options.count))
     counts = Counter(dict.fromkeys(OUTCOMES, 0))
     refusals: Counter[str] = Counter()

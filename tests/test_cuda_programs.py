@@ -5,6 +5,7 @@ Where there is no GPU, these tests run on a stand-in for CuPy (`stand_in_cupy.py
 
 import math
 
+import fuzz_replay
 import numpy as np
 import pytest
 from test_cuda_compile import array_of, close, numbers, on, replays
@@ -170,3 +171,12 @@ def test_bad_data_are_told_when_somebody_waits_and_change_nothing(unhurried, mor
         np.testing.assert_array_equal(a, b)
     assert math.isfinite(step(good).item())
     assert any((a != b).any() for a, b in zip(state(), before, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:a complex tensor became real")
+@pytest.mark.parametrize("seed", range(30))
+def test_random_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager and compiled on a GPU, against eager on the CPU."""
+    monkeypatch.setattr(fuzz_replay, "DEVICE", "cuda")
+    _, outcome, text, _ = fuzz_replay.trial(4_100_000 + seed, "plain")
+    assert outcome not in ("different", "crashed"), text
