@@ -11,7 +11,7 @@ RUN := $(VENV)/bin/python -m
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test smoke soak oracle packages lint style types docs bench clean
+.PHONY: help demo test smoke soak gpu oracle packages lint style types docs bench clean
 
 help:
 	@echo "make demo     train a reader of digits here, eager and replay (pictures: build/)"
@@ -19,6 +19,7 @@ help:
 	@echo "make smoke    run the few tests that take seconds"
 	@echo "make soak     run all cases of all tests, interrupt and fork native programs, kill ranks,"
 	@echo "              run 20000 programs (hours)"
+	@echo "make gpu      run the tests of GPUs, and 2000 programs, on the GPU of this machine"
 	@echo "make oracle   compare results with PyTorch (installs torch), as above"
 	@echo "make packages compare packages written for PyTorch with and without it (installs them)"
 	@echo "make lint     check style (make style) and types (make types)"
@@ -41,6 +42,12 @@ soak: $(VENV)/.installed-test $(VENV)/.installed-mpi
 	$(VENV)/bin/python tests/soak_forks.py 200
 	$(VENV)/bin/python tests/soak_ranks.py 200
 	$(VENV)/bin/python tests/fuzz_replay.py --count 20000 --jobs $(JOBS)
+
+gpu: $(VENV)/.installed-test
+	@$(VENV)/bin/python -c 'import sys, tapegrad; sys.exit("this machine has no GPU that CuPy can use" \
+		if not tapegrad.cuda.is_available() else 0)'
+	$(RUN) pytest tests/test_cuda*.py tests/test_benchmark_gpu.py -n $(JOBS)
+	$(VENV)/bin/python tests/fuzz_replay.py --device cuda --count 2000 --jobs $(JOBS)
 
 oracle: $(VENV)/.installed-test $(VENV)/.installed-oracle
 	$(RUN) pytest tests/oracle $$(grep -l mark.oracle tests/test_*.py) -m oracle -n $(JOBS) $(THIN)
