@@ -1,4 +1,4 @@
-"""Whole models on a GPU: twenty training steps there, eager and compiled, equal those on the CPU."""
+"""Whole models on a GPU: twenty steps of training, eager and compiled, as on the CPU."""
 
 from __future__ import annotations
 
