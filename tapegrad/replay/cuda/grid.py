@@ -39,6 +39,10 @@ class DeviceCode(GridCode):
     def library(self, name: str, single: bool) -> str:
         return f"{LIBRARY_PREFIX}{name}{'f' if single else ''}"
 
+    def quotient(self, x: str, y: str) -> str:
+        # An exact one has a branch, and nothing is read ahead of that.
+        return self.call("float", "llvm.nvvm.div.approx.f", ("float", x), ("float", y))
+
 
 class KernelParameter(NamedTuple):
     """What a kernel is given: the address of memory, or of a word that holds one, or a number."""

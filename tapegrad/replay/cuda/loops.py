@@ -152,8 +152,9 @@ class GridWriter(ElementWriter):
         return self._kernel("map", -(-total // tile))
 
     def _several(self, places: list[dict[int, str]]) -> list[list[Register]]:
-        """Elements at some indices: all is read before the first is written."""
-        found = [self.nodes(indices) for indices in places]
+        """Elements at some indices: all is read first, so that memory answers all at once."""
+        reads = [self.reads(indices) for indices in places]
+        found = [self.nodes(*given) for given in zip(places, reads, strict=True)]
         for values, indices in zip(found, places, strict=True):
             for store in self.loop.stores:
                 self.store(store, values, indices)

@@ -134,6 +134,10 @@ class Code:
         """What a function of the C library is called, for float32 or for float64."""
         return f"{name}f" if single else name
 
+    def quotient(self, x: str, y: str) -> str:
+        """A quotient of float32 whose last bits do not matter."""
+        return self.value(f"fdiv float {x}, {y}")
+
     def cell(self, dtype: Any) -> str:
         """A variable; LLVM turns it into registers."""
         name = self.name()

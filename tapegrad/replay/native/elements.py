@@ -213,11 +213,23 @@ class ElementWriter:
         code.fail(bad, pick.failure)
         return code.value(f"select i1 {bad}, i64 0, i64 {index}")
 
-    def nodes(self, indices: dict[int, str]) -> list[Register]:
-        """All nodes of the loop at one element."""
+    def reads(self, indices: dict[int, str]) -> dict[int, Register]:
+        """What the nodes that read find at one element, by the number of the node."""
+        return {
+            i: self.code.load(self.pointer(node.access, indices), node.dtype)
+            for i, node in enumerate(self.loop.nodes)
+            if isinstance(node, Read)
+        }
+
+    def nodes(
+        self, indices: dict[int, str], reads: dict[int, Register] | None = None
+    ) -> list[Register]:
+        """All nodes of the loop at one element; `reads` are those that were read before."""
         found: list[Register] = []
-        for node in self.loop.nodes:
-            if isinstance(node, Read):
+        for i, node in enumerate(self.loop.nodes):
+            if reads is not None and i in reads:
+                found.append(reads[i])
+            elif isinstance(node, Read):
                 found.append(self.code.load(self.pointer(node.access, indices), node.dtype))
             elif isinstance(node, Position):
                 strides = self.strides[node]

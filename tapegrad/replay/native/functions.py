@@ -24,6 +24,11 @@ def fma(x: Any, y: Any, z: Any) -> Any:
     return (np.float64(x) * np.float64(y) + np.float64(z)).astype(np.float32)
 
 
+def quotient(x: Any, y: Any) -> Any:
+    """x / y, where an error in the last bits does not matter, nor whether 1 / 1e38 is 0."""
+    return x / y
+
+
 def bits(x: Any) -> Any:
     """A float's bits as an integer."""
     return x.view(np.int32)
@@ -121,7 +126,7 @@ def exp2_float32(x: Any) -> Any:
 
 
 def sigmoid_float32(x: Any) -> Any:
-    return 1.0 / (1.0 + exp_float32(-x))
+    return quotient(1.0, 1.0 + exp_float32(-x))
 
 
 def sigmoid_float64(x: Any) -> Any:
@@ -137,7 +142,7 @@ def tanh_float32(x: Any) -> Any:
     p = fma(p, s, 0.13333190977573395)
     p = fma(p, s, -0.3333333134651184)
     near = fma(p * s, x, x)
-    far = 1.0 - 2.0 / (exp_float32(t + t) + 1.0)
+    far = 1.0 - quotient(2.0, exp_float32(t + t) + 1.0)
     return copysign(where(t < 0.625, near, far), x)  # near loses the sign of 0
 
 
@@ -239,7 +244,7 @@ def normal_cdf_float32(x: Any) -> Any:
     q = fma(q, t, 0.8121129870414734)
     q = fma(q, t, 1.414128303527832)
     q = fma(q, t, 1.0)
-    tail = _bell_float32(x) * (0.5 - t * p / q)
+    tail = _bell_float32(x) * (0.5 - quotient(t * p, q))
     return where(x < 0.0, tail, 1.0 - tail)
 
 

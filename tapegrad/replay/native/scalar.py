@@ -317,6 +317,10 @@ class Scalar(Integers):
             self.code.value(f"bitcast {type_of(x.dtype)} {x.text} to {type_of(to)}"), to
         )
 
+    def _call_quotient(self, x: Any, y: Any) -> Any:
+        x, y = self.same(x, y)
+        return Register(self.code.quotient(x.text, y.text), x.dtype)
+
     def _call_bits(self, x: Register) -> Register:
         to = INT32 if x.dtype == FLOAT32 else INT64
         kinds = f"{type_of(x.dtype)} {x.text} to {type_of(to)}"
