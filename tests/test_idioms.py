@@ -5,6 +5,7 @@ import pytest
 
 import tapegrad as torch
 from tapegrad.autograd import functional
+from tapegrad.core.switches import switches
 
 
 def test_the_constructor():
@@ -154,7 +155,9 @@ def test_switches_of_backends_by_their_import_lines():
     assert not mps.is_built()
 
 
-def test_switches_of_backends():
+def test_switches_of_backends(monkeypatch):
+    for name in ("precision", "deterministic"):
+        monkeypatch.setattr(switches, name, getattr(switches, name))  # what it is afterwards too
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.deterministic = True
     torch.backends.cuda.matmul.allow_tf32 = True

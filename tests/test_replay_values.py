@@ -265,6 +265,7 @@ def test_every_method_is_swept() -> None:
             "numel",
             "output_nr",
             "pin_memory",
+            "record_stream",
             "requires_grad_",
         ),
         *("register_hook", "register_post_accumulate_grad_hook", "retains_grad", "shape", "short"),

@@ -1,12 +1,13 @@
-"""Pinned memory of the host: a GPU copies from it while Python goes on.
+"""Memory that a GPU still uses while Python goes on: pinned memory, and what other streams need.
 
-Comes in: arrays of NumPy. Goes out: copies of them in such memory, and whether an array is there.
-Called by `ops/convert.py` and `data/iterate.py`; `device.py` asks before it copies.
+Comes in: arrays. Goes out: copies of NumPy's in pinned memory, from which a GPU copies by itself,
+and whether an array is there. Called by `ops/convert.py`; `device.py` asks before it copies.
 """
 
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -40,3 +41,14 @@ def is_pinned(array: Any) -> bool:
             return True
         base = base.base
     return False
+
+
+#: memory that streams may still use: an event after that use, and the array
+_kept: deque[tuple[Any, Any]] = deque()
+
+
+def keep_for(stream: Any, array: Any) -> None:
+    """Keep an array until what a stream has to do now is done."""
+    while _kept and _kept[0][0].query():
+        _kept.popleft()
+    _kept.append((stream.record_event(), array))

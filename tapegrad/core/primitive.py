@@ -340,9 +340,8 @@ def _make_pull(p: Primitive) -> Callable[..., Sequence[Any]]:
     if p.native_size == COMPOSITE_SIZE:
         condition = "g.__class__ is ndarray or g.__class__ is list or g.__class__ in on_gpu"
     elif p.native_size < NEVER:
-        condition = (
-            f"g.size >= {p.native_size} if g.__class__ is ndarray else g.__class__ in on_gpu"
-        )
+        large = f"g.size >= {p.native_size}"
+        condition = f"{large} if g.__class__ is ndarray else g.__class__ in on_gpu"
     given = {"ndarray": _ndarray, "on_gpu": GPU_CLASSES, "_native": _native}
     return shortpaths.pull(p, condition, given)
 

@@ -7,12 +7,10 @@ them into another. Work of two streams is ordered by events alone, as in PyTorch
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 from ..core.deferred import settle
 from ..core.device import Device, as_device, cupy
-from ..core.tensor import Tensor
 
 
 class Event:
@@ -176,19 +174,6 @@ def current_stream(device: Any = None) -> Stream:
 def default_stream(device: Any = None) -> Stream:
     """The stream that is the current one until another is chosen."""
     return Stream(device, stream=cupy().cuda.Stream.null)
-
-
-#: memory that streams may still use: an event after that use, and the array
-_kept: deque[tuple[Any, Any]] = deque()
-
-
-def record_stream(self: Tensor, stream: Stream) -> None:
-    """Keep the memory until what a stream has to do now is done, even if the tensor is gone."""
-    while _kept and _kept[0][0].query():
-        _kept.popleft()
-    if self._array.__class__ is not cupy().ndarray:
-        raise RuntimeError("record_stream() is for tensors on a GPU")
-    _kept.append((stream.record_event(), self._array))
 
 
 def _index(device: Any) -> int:

@@ -15,7 +15,7 @@ from ..core.device import CPU, as_device, cupy, device, to_device
 from ..core.dtypes import DType
 from ..core.modes import STATE
 from ..core.naming import shown
-from ..core.pinning import is_pinned, pinned_copy
+from ..core.pinning import is_pinned, keep_for, pinned_copy
 from ..core.primitive import OPAQUE, Primitive, define
 from ..core.tensor import Size, Tensor, not_recorded, wrap
 from .drawing import as_chance, random_array
@@ -472,9 +472,9 @@ def _has_gpu() -> bool:
 
 def _record_stream(self: Tensor, stream: Any) -> None:
     """Keep the memory until what a stream has to do now is done, even if the tensor is gone."""
-    from ..cuda.streams import record_stream
-
-    record_stream(self, stream)
+    if isinstance(self._array, np.ndarray):
+        raise RuntimeError("record_stream() is for tensors on a GPU")
+    keep_for(stream, self._array)
 
 
 def _random_in_place(name: str, make: Any, what: str) -> None:

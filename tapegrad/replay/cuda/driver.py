@@ -235,7 +235,7 @@ def synchronize(stream: int) -> None:
     _check(_library().cuStreamSynchronize(stream), "finish its work")
 
 
-class Mark:
+class StreamMark:
     """A place in a stream, for others to wait for; it can be put elsewhere again and again."""
 
     def __init__(self) -> None:

@@ -53,7 +53,7 @@ class Turn(NamedTuple):
     """
 
     stream: int
-    mark: driver.Mark | None
+    mark: driver.StreamMark | None
 
 
 class RecordedStep(NamedTuple):
@@ -307,7 +307,7 @@ class GPU:
             return
         mark = turn.mark
         if mark is None:
-            mark = driver.Mark()
+            mark = driver.StreamMark()
             mark.put(turn.stream)
         mark.hold(stream)
 
@@ -315,7 +315,7 @@ class GPU:
         stream = self.stream()
         if not stream:
             return turn if turn is not None and not turn.stream else Turn(0, None)
-        mark = turn.mark if turn is not None and turn.mark is not None else driver.Mark()
+        mark = turn.mark if turn is not None and turn.mark is not None else driver.StreamMark()
         mark.put(stream)
         return turn if turn is not None and turn.stream == stream else Turn(stream, mark)
 
