@@ -31,7 +31,7 @@ def failing_nodes(loop: Loop) -> set[int]:
 def finds_bad_data(part: Node | Store) -> bool:
     """Whether a part of a loop may find bad data itself."""
     if isinstance(part, (Read, Store)):
-        return any(not pick.checked for pick in part.access.picks)
+        return any(not (pick.checked or pick.known) for pick in part.access.picks)
     return isinstance(part, Compute) and part.fails
 
 

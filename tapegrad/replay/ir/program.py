@@ -68,7 +68,8 @@ class Apply:
 class Pick:
     """One index read from memory: it adds `index * stride` and must lie in -size..size-1.
 
-    What is `checked` lies in 0..size-1, as an earlier instruction has made sure.
+    What is `checked` lies in 0..size-1, as an earlier instruction has made sure. What is `known`
+    was examined by an earlier one, which fails if it is out of range.
     """
 
     index: Access
@@ -76,6 +77,7 @@ class Pick:
     size: int
     failure: int = BAD_INDEX
     checked: bool = False
+    known: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,7 +210,8 @@ class ElementWriter:
         wrapped = code.value(f"add nsw i64 {index}, {size}")
         index = code.value(f"select i1 {negative}, i64 {wrapped}, i64 {index}")
         bad = code.value(f"icmp uge i64 {index}, {size}")
-        code.fail(bad, pick.failure)
+        if not pick.known:  # what has failed still runs to its end, inside of the memory
+            code.fail(bad, pick.failure)
         return code.value(f"select i1 {bad}, i64 0, i64 {index}")
 
     def reads(self, indices: dict[int, str]) -> dict[int, Register]:

@@ -12,6 +12,7 @@ from functools import partial
 
 from ..ir.program import Program
 from ..ir.target import Machine
+from .examined import examined
 from .fuse import fuse, inline
 from .lower import lower
 from .overlap import in_place, overlap
@@ -38,6 +39,7 @@ def passes_for(machine: Machine) -> dict[str, Pass]:
         "inline": inline,
         "fuse": fuse,
         "rematerialize": partial(rematerialize, machine=machine),
+        "examined": examined,
         "trim": live,
         "in_place": in_place,
     }
