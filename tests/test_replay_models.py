@@ -107,7 +107,8 @@ def test_training_equals_eager(pair: Pair) -> None:
     for i in range(20):
         expected = run(pair.plain.step, i, *pair.plain.inputs)
         found = run(pair.step, i, *pair.fast.inputs)
-        assert abs(found - expected) <= 1e-4 * abs(expected), f"step {i}"
+        # A small loss is the difference of logits, which are of the order of 1 and rounded.
+        assert abs(found - expected) <= max(1e-4 * abs(expected), 2e-7), f"step {i}"
         if i == 0:
             compare_parameters(pair)
     assert pair.only_replayed(20)

@@ -14,10 +14,11 @@ Comes in: a lowered program. Goes out: the same program with less memory traffic
 from __future__ import annotations
 
 import ast
+import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,9 +43,9 @@ from ..ir.program import (
 from ..ir.shapes import joined
 from .builder import COPY
 
-#: elements of a value, at most, for which each is counted to learn whether parts cover all of it:
+#: blocks of a value, at most, for which each is counted to learn whether parts cover all of it:
 #: counting takes a byte for each, and a pass over them for each part
-MAX_ELEMENTS_TO_COUNT_WRITES = 1 << 22
+MAX_BLOCKS_TO_COUNT_WRITES = 1 << 22
 
 
 class WriteSinker:
@@ -247,19 +248,50 @@ class WriteSinker:
 
     @staticmethod
     def _counts(value: Value, writers: list[Instruction]) -> Any:
-        """For each element of a value, how many of its writers write it; None if that is hard."""
-        if not 0 < size_of(value.shape) <= MAX_ELEMENTS_TO_COUNT_WRITES:
-            return None
-        counts = np.zeros(size_of(value.shape), np.uint8)
+        """How many writers write each element of a value, as blocks that are written alike.
+
+        None if that is hard to tell.
+        """
+        parts: list[_Part] = []
         for writer in writers:
             found = _parts_written(writer, value)
             if found is None:
                 return None
-            for access, shape in found:
-                first = counts[access.offset :]
-                part = np.lib.stride_tricks.as_strided(first, shape, access.strides)
-                part += 1
+            parts += [_part(*one) for one in found]
+        grain = math.gcd(size_of(value.shape), *(part.grain for part in parts))
+        if not 0 < size_of(value.shape) <= grain * MAX_BLOCKS_TO_COUNT_WRITES:
+            return None
+        counts = np.zeros(size_of(value.shape) // grain, np.uint8)
+        for part in parts:
+            part.count(counts, grain)
         return counts
+
+
+class _Part(NamedTuple):
+    """Where an instruction writes: whole runs of neighbours, at equal distances."""
+
+    offset: int
+    sizes: list[int]
+    strides: list[int]
+    run: int  # elements that lie side by side
+
+    @property
+    def grain(self) -> int:
+        """A number of elements of which the offset, all distances and runs are multiples."""
+        return math.gcd(self.offset, self.run, *self.strides)
+
+    def count(self, counts: Any, grain: int) -> None:
+        """Add 1 for each block that is written."""
+        shape = (*self.sizes, self.run // grain)
+        strides = (*(stride // grain for stride in self.strides), 1)
+        part = np.lib.stride_tricks.as_strided(counts[self.offset // grain :], shape, strides)
+        part += 1
+
+
+def _part(access: Access, shape: tuple[int, ...]) -> _Part:
+    sizes, (strides,), _ = joined(shape, [access.strides], set())
+    run = sizes.pop() if strides and strides[-1] == 1 else 1
+    return _Part(access.offset, sizes, strides[: len(sizes)], run)
 
 
 class _Unfit(Exception):
@@ -300,6 +332,9 @@ def _parts_written(
     """Where an instruction writes a value, each element once; None if that is hard to tell."""
     if isinstance(writer, Product):
         return [(writer.out, (*writer.batch, writer.rows, writer.columns))]
+    if isinstance(writer, Attention):
+        results = zip(writer.results, writer.shapes(), strict=True)
+        return [(access, shape) for access, shape in results if access.value.number == value.number]
     if not isinstance(writer, Loop) or writer.scan is not None:
         return None
     found = []
@@ -380,7 +415,7 @@ def _terms(instruction: Instruction | None) -> tuple[Value, Value] | None:
 
 def _adds(node: Compute) -> bool:
     """Whether a node is the sum of its two operands."""
-    if node.params or not numeric.is_numpy_float(node.dtype):
+    if node.params or not (numeric.is_numpy_float(node.dtype) or numeric.is_half(node.dtype)):
         return False
     expression = parsed(node.primitive.expression or "0")
     return (
