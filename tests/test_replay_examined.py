@@ -31,7 +31,7 @@ def written(function: Compiled) -> int:
 
 
 def trained(lookup: Callable[..., Any], rows: int = ROWS) -> tuple[Compiled, Any, Any]:
-    """A compiled step that changes a table, and then a bias, before the table's gradient is known."""
+    """A compiled step that changes a bias before the gradient of a table is known."""
     rng = np.random.default_rng(0)
     table = tg.tensor(rng.standard_normal((rows, 4)).astype(np.float32), requires_grad=True)
     bias = tg.zeros(4, requires_grad=True)

@@ -309,3 +309,49 @@ def test_a_small_write_into_a_large_tensor_is_done_in_place(write, arguments):
     (replay,) = compiled.replays
     assert replay.count >= 2
     assert replay.executable.plan.arena < 10_000
+
+
+def stored(function: Compiled) -> set[tuple[Any, tuple[int, ...]]]:
+    """The dtypes and shapes of all values that loops write."""
+    written = [value for loop in loops(function) for value in loop.writes()]
+    return {(value.dtype.name, value.shape) for value in written}
+
+
+def test_logits_of_half_precision_are_not_kept_in_float32() -> None:
+    """Nor for the loop that picks one of each row by its label."""
+    labels, weight = tg.tensor([3, 0, 39, 2]), randn(8, 40).to(tg.bfloat16)
+
+    def loss(x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        logits = x.to(tg.bfloat16) @ weight
+        found = tg.nn.functional.cross_entropy(logits.float(), labels)
+        return found, tg.autograd.grad(found, x)[0]
+
+    assert ("float32", (4, 40)) not in stored(same_as_eager(loss, (4, 8)))
+
+
+def test_a_value_that_is_picked_from_is_computed_from_its_operand() -> None:
+    index = tg.tensor([[4, 0], [1, 1], [2, 3]])
+
+    def pick(x: Any) -> Any:
+        y = -x
+        return y.gather(1, index).exp(), (y * 3).sum(1), y.cumsum(0)
+
+    assert ("float32", (3, 5)) in stored(same_as_eager(pick, (3, 5)))  # of cumsum alone
+
+    def transposed(x: Any) -> Any:
+        y = -x
+        return y.gather(1, index), y.T.contiguous().amax(0)
+
+    assert ("float32", (3, 5)) not in stored(same_as_eager(transposed, (3, 5)))
+
+
+def test_a_value_that_is_picked_from_often_is_kept() -> None:
+    """Each of its elements is computed once, not once for each time that it is picked."""
+    index = tg.arange(40).remainder(3)
+
+    def pick(x: Any) -> Any:
+        y = -x
+        return y[index], (y * 3).sum(1)
+
+    assert ("float32", (3, 5)) in stored(same_as_eager(pick, (3, 5)))

@@ -286,14 +286,14 @@ def _with_singles(loop: Loop, single: dict[int, Loop]) -> Loop:
                 elif isinstance(part, Position):
                     nodes.append(replace(part, strides=(0,) * rank))
                 else:
-                    nodes.append(_renumbered(part, inner))
+                    nodes.append(renumber(part, inner))
                 inner[j] = len(nodes) - 1
             (store,) = [
                 s for s in source.stores if s.access.value.number == node.access.value.number
             ]
             renumbered[i] = inner[store.node]
         else:
-            nodes.append(_renumbered(node, renumbered))
+            nodes.append(renumber(node, renumbered))
             renumbered[i] = len(nodes) - 1
     return Loop(
         loop.shape,
@@ -312,7 +312,7 @@ def _everywhere(access: Access, rank: int) -> Access:
     return replace(access, strides=(0,) * rank, picks=picks)
 
 
-def _renumbered(node: Any, numbers: dict[int, int]) -> Any:
+def renumber(node: Any, numbers: dict[int, int]) -> Any:
     if not isinstance(node, Compute):
         return node
     operands = tuple([numbers[o] if o.__class__ is int else o for o in node.operands])
@@ -340,7 +340,7 @@ def join(loops: list[Loop]) -> Loop:
             if isinstance(node, Read) and node.access.value.number in made:
                 renumbered[i] = made[node.access.value.number]
                 continue
-            node = _renumbered(node, renumbered)
+            node = renumber(node, renumbered)
             key = _key(node)
             if key not in at:
                 nodes.append(node)

@@ -16,9 +16,19 @@ from dataclasses import replace
 
 from ...core.tape import Value
 from ..ir.expressions import parsed
-from ..ir.program import Compute, Instruction, Literal, Loop, Program, Read, bytes_of
+from ..ir.program import (
+    Compute,
+    Instruction,
+    Literal,
+    Loop,
+    Node,
+    Program,
+    Read,
+    bytes_of,
+    size_of,
+)
 from ..ir.target import Machine
-from .fuse import join, pair, plain
+from .fuse import MAX_NODES_PER_LOOP, join, pair, plain, renumber
 from .simplify import trimmed
 
 #: instructions that each reader repeats, at most: half of those that take as long as the way to
@@ -61,7 +71,10 @@ def rematerialize(program: Program, machine: Machine) -> Program:
             )
             if not stay or len(source.stores) > 1 or not _quick(source, machine):
                 continue
-            changed = [_with(source, instructions[j], value) for j in at]
+            changed = [
+                _with(source, instructions[j], value) or _through(source, instructions[j], value)
+                for j in at
+            ]
             if all(new is not None for new in changed):
                 for j, new in zip(at, changed, strict=True):
                     assert new is not None
@@ -79,6 +92,52 @@ def _with(source: Loop, reader: Instruction, value: Value) -> Loop | None:
     both = join([*loops])
     stores = tuple(s for s in both.stores if s.access.value.number != value.number)
     return replace(both, stores=stores, origins=reader.origins)
+
+
+def _through(source: Loop, reader: Instruction, value: Value) -> Loop | None:
+    """A loop of another shape that reads the operand of a value instead, which lies as that does.
+
+    A loss takes one logit of each row by its label: where autocast has rounded the logits, nobody
+    then needs them in float32 in memory.
+    """
+    made, (store,) = source.nodes, source.stores
+    if not isinstance(reader, Loop) or reader.region != source.region:
+        return None
+    reads = [node.access for node in made if isinstance(node, Read)]
+    if len(reads) != 1 or not isinstance(made[0], Read) or reads[0].strides != store.access.strides:
+        return None
+    (given,) = reads
+    as_large = size_of(given.value.shape) == size_of(value.shape)
+    if (
+        not as_large
+        or bytes_of(given.value) > bytes_of(value)
+        or given.offset
+        or store.access.offset
+    ):
+        return None
+    # What looks up indices is not vectorised, and may come to an element many times.
+    if size_of(reader.shape) > size_of(value.shape) or _rounds_otherwise(source, reader, value):
+        return None
+    at: dict[int, int] = {}
+    nodes: list[Node] = []
+    for i, node in enumerate(reader.nodes):
+        if isinstance(node, Read) and node.access.value.number == value.number:
+            first = len(nodes)
+            nodes.append(Read(replace(node.access, value=given.value)))
+            nodes += [renumber(x, {j: first + j for j in range(len(made))}) for x in made[1:]]
+            at[i] = first + store.node
+        else:
+            nodes.append(renumber(node, at))
+            at[i] = len(nodes) - 1
+    changed = replace(
+        reader,
+        nodes=tuple(nodes),
+        stores=tuple(replace(s, node=at[s.node]) for s in reader.stores),
+        folds=tuple(replace(f, node=at[f.node]) for f in reader.folds),
+        scan=None if reader.scan is None else replace(reader.scan, node=at[reader.scan.node]),
+    )
+    few = len(nodes) <= MAX_NODES_PER_LOOP
+    return changed if few and all(v.number != value.number for v in changed.reads()) else None
 
 
 def _pays(source: Loop, reader: Loop, value: Value) -> bool:
