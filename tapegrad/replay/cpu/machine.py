@@ -21,6 +21,9 @@ class CPUMachine(NativeMachine):
     def steps_of_part(self, rows: int, inner: int, columns: int, along: bool) -> int:
         return products.steps_of_part(rows, inner, columns, along, pool.get_num_threads())
 
+    def is_better_sideways(self, rows: int, inner: int, columns: int, size: int) -> bool:
+        return products.is_better_sideways(rows, inner, columns, size)
+
     def parts_at_a_time(self) -> int:
         return tuning.MAX_SUM_PARTS
 

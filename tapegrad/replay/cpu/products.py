@@ -17,7 +17,7 @@ from ...core import numeric
 from ..ir.program import Product, size_of
 from ..ir.shapes import joined
 from ..native.code import Code
-from . import tuning
+from . import tuning, vectors
 from .driver_layout import MAX_THREADS
 from .gemm import multiplication, packed_bytes
 from .kernel import ByteRange, Kernel, byte_range_of, grain_of, with_entry
@@ -155,6 +155,18 @@ def steps_of_part(rows: int, inner: int, columns: int, along: bool, threads: int
     few = rows * columns <= tuning.MAX_RESULT_PER_OPERAND_LENGTH * (rows + columns)
     work = 2 * rows * columns * inner
     return steps if few and work >= tuning.MIN_OPERATIONS_FOR_PARTS else 0
+
+
+def is_better_sideways(rows: int, inner: int, columns: int, size: int) -> bool:
+    """Whether a product of a left side in columns is better computed as its transpose.
+
+    A row of few columns fills few vectors, and then each element of x is read for itself; along a
+    column of x, vectors are full.
+    """
+    lanes = vectors.registers()[0] // size
+    few = columns <= tuning.MAX_VECTORS_OF_SIDEWAYS_ROWS * lanes
+    many = rows >= tuning.MIN_ROWS_PER_COLUMN_OF_SIDEWAYS * columns
+    return few and many and inner >= tuning.MIN_STEPS_OF_SIDEWAYS
 
 
 class Blocks(NamedTuple):

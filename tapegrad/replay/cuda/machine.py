@@ -25,6 +25,9 @@ class GPUMachine(NativeMachine):
     def steps_of_part(self, rows: int, inner: int, columns: int, along: bool) -> int:
         return 0
 
+    def is_better_sideways(self, rows: int, inner: int, columns: int, size: int) -> bool:
+        return False
+
     def parts_at_a_time(self) -> int:
         return 1
 

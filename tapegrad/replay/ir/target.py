@@ -101,6 +101,12 @@ class Machine(Protocol):
         `along` says that neighbours in the memory of the larger operand are those of a sum.
         """
 
+    def is_better_sideways(self, rows: int, inner: int, columns: int, size: int) -> bool:
+        """Whether the transpose of a product is better computed, and copied to where it belongs.
+
+        The left side lies in columns; elements have `size` bytes.
+        """
+
     def parts_at_a_time(self) -> int:
         """How many of those there may be before they are added."""
 

@@ -348,7 +348,13 @@ class Builder:
         if inner == 0:
             self.fill(out, 0)
             return
-        if not batch and not triangle and not half:
+        plain = not batch and not triangle and not half
+        if plain and rows > 1 and self._is_better_sideways(x, columns):
+            sideways = self.new((columns, rows), out.dtype)
+            self.product(sideways, y.T, x.T)
+            self.copy(out, sideways.T)
+            return
+        if plain:
             longer = y if columns >= rows else np.swapaxes(x, -1, -2)
             steps = self.machine.steps_of_part(
                 rows, inner, columns, longer.strides[0] == longer.itemsize
@@ -377,6 +383,10 @@ class Builder:
                 triangle=triangle,
             )
         )
+
+    def _is_better_sideways(self, x: Any, columns: int) -> bool:
+        lies_in_columns = x.strides[0] == x.itemsize < x.strides[1]
+        return lies_in_columns and self.machine.is_better_sideways(*x.shape, columns, x.itemsize)
 
     def _in_parts(self, out: Any, x: Any, y: Any, steps: int) -> None:
         """A product whose sums are cut into parts of so many steps, which are added in order."""
