@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from tapegrad.replay.cuda.loops import FoldShape, GridSettings
 from tapegrad.replay.cuda.order import MemoryOrder
 from tapegrad.replay.cuda.ptx import libdevice, ptx_of
 from tapegrad.replay.cuda.simulation import SimulatedGPU
+from tapegrad.replay.ir.program import Compute, Loop
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -141,6 +143,66 @@ def test_odd_products_are_filled_up(
     for seed in range(5):
         x = randn(rows, inner, seed=seed).bfloat16()
         for a, b in zip(fast(x), step(x), strict=True):
+            close(a.float(), b.float(), 2e-2)
+
+
+class Head:
+    """The end of a language model: logits of half precision, one of each row by its label."""
+
+    def __init__(self, words: int, width: int) -> None:
+        self.weight = randn(words, width).requires_grad_()
+
+    def __call__(self, x: Any, labels: Any) -> Any:
+        self.weight.grad = None
+        x = x.detach().requires_grad_()
+        with tg.autocast("cpu", dtype=tg.bfloat16):
+            logits = tg.nn.functional.linear(x, self.weight)
+            loss = tg.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        loss.backward()
+        return loss.detach(), x.grad, self.weight.grad.detach().clone()
+
+
+@pytest.mark.parametrize("words", [11, 16, 33])
+def test_matrices_with_odd_rows_have_gaps_instead_of_copies(
+    words: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "MIN_OPERATIONS_TO_PAD", 1)
+    monkeypatch.setattr(tuning, "MIN_BYTES_TO_ALIGN", 1)
+    step = Head(words, 24)
+    fast = tg.compile(step, fullgraph=True, backend="simulated")
+    for seed in range(6):
+        x, labels = randn(2, 8, 24, seed=seed), (tg.arange(16) % 11).reshape(2, 8)
+        if seed == 4:
+            x[0, 1, 2] = math.inf  # must not reach other rows by way of what is in the gaps
+        for a, b in zip(fast(x, labels), step(x, labels), strict=True):
+            close(a.float(), b.float(), 2e-2)
+    steps = fast.replays[-1].executable.emitted.steps
+    copied = [s for s in steps if isinstance(s, KernelLaunch) and moves(s, 16 * words)]
+    assert not copied
+
+
+def moves(step: KernelLaunch, count: int) -> bool:
+    """Whether a kernel does nothing but copy so many elements."""
+    loop = step.instruction
+    if not isinstance(loop, Loop) or math.prod(loop.shape) != count:
+        return False
+    computed = {n.primitive.name for n in loop.nodes if isinstance(n, Compute)}
+    return computed == {"copy"} and len(loop.stores) == 1
+
+
+def test_what_goes_on_from_row_to_row_has_no_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second use reads across the ends of rows, so the product writes a copy as before."""
+    monkeypatch.setattr(tuning, "MIN_OPERATIONS_TO_PAD", 1)
+    monkeypatch.setattr(tuning, "MIN_BYTES_TO_ALIGN", 1)
+
+    def step(x: Any, y: Any) -> Any:
+        found = x @ y
+        return found.reshape(7, 6).float().sum(1), (found * 2).amax(0), found.T @ x
+
+    fast = tg.compile(step, fullgraph=True, backend="simulated")
+    for seed in range(4):
+        x, y = (randn(6, 7, seed=seed).bfloat16(), randn(7, 7, seed=seed + 9).bfloat16())
+        for a, b in zip(fast(x, y), step(x, y), strict=True):
             close(a.float(), b.float(), 2e-2)
 
 

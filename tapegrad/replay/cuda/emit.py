@@ -38,6 +38,7 @@ from .gemm import by_columns
 from .kernel import GridKernel
 from .loops import GridSettings, loop
 from .matrices import Dims, arranged, grouped
+from .rows import is_large_half, with_gap
 from .sums import added, loop_of_contraction, loop_of_product, triangle_of
 
 
@@ -105,8 +106,9 @@ class GridSteps:
 class GridEmitter:
     """Makes the steps of one program."""
 
-    def __init__(self, plan: Plan, settings: GridSettings) -> None:
+    def __init__(self, plan: Plan, settings: GridSettings, gaps: frozenset[int]) -> None:
         self._program = plan.program
+        self._gaps = gaps
         self._allocations = dict(plan.allocations)
         self._arena = plan.arena
         self._settings = settings
@@ -219,11 +221,11 @@ class GridEmitter:
             self._padded(product, product.inner),
             self._padded(product, product.columns),
         )
-        x = self._operand(product.x, shapes[0], origins, inner > product.inner)
-        odd = inner > product.inner or columns > product.columns
-        y = self._operand(product.y, shapes[1], origins, odd)
+        deep, wide = inner > product.inner, columns > product.columns
+        x = self._operand(product.x, shapes[0], origins, (False, deep))
+        y = self._operand(product.y, shapes[1], origins, (deep, wide))
         made = replace(product, x=x, y=y, inner=inner, columns=columns)
-        stays = not self._is_elsewhere(product.out) and columns == product.columns
+        stays = not self._is_elsewhere(product.out) and self._has_room(product.out, (False, wide))
         if stays and self._is_fit(product.out, shapes[2]):
             self._steps.append(Multiply(made))
             self._changed(product.out)
@@ -237,24 +239,30 @@ class GridEmitter:
 
     def _padded(self, product: Product, count: int) -> int:
         """The sums or columns of a large product, and zeros up to a number that a library likes."""
-        sizes = (product.rows, product.inner, product.columns)
-        size = int(product.x.value.dtype.itemsize)
-        few = size_of(sizes) < tuning.MIN_OPERATIONS_TO_PAD or 1 in sizes
-        if few or product.batch or size > 2:
-            return count
-        return _up_to(count, tuning.ROW_ALIGNMENT // size)
+        return with_gap(count) if is_large_half(product) else count
+
+    def _has_room(self, given: Access, odd: tuple[bool, bool]) -> bool:
+        """Whether a matrix goes on, behind the dimensions that are `odd`, in gaps of its memory."""
+        has_gaps = given.value.number in self._gaps
+        steps = zip(odd, given.strides[-2:], strict=True)
+        return all(has_gaps and step == 1 for is_odd, step in steps if is_odd)
 
     def _operand(
-        self, given: Access, shape: Shape, origins: tuple[Origin, ...], odd: bool = False
+        self,
+        given: Access,
+        shape: Shape,
+        origins: tuple[Origin, ...],
+        beyond: tuple[bool, bool] = (False, False),
     ) -> Access:
         """A factor on memory that a library takes: its own, or a copy's.
 
         A copy keeps the order of dimensions, and serves all products that read the same elements.
-        An `odd` one has zeros beyond its last rows and columns.
+        It has zeros `beyond` its last rows or columns.
         """
         moves = given.value.number in self._settings.moving
-        if not odd and not moves and self._is_fit(given, shape):
+        if not moves and self._has_room(given, beyond) and self._is_fit(given, shape):
             return given
+        odd = any(beyond)
         steps = given.strides if _collapses(given, shape) else contiguous(shape)
         order = sorted(range(len(shape)), key=lambda d: (-abs(steps[d]), d))
         large = self._is_large(shape, given.value.dtype)
@@ -469,6 +477,6 @@ def _rounded_up(size: int) -> int:
     return _up_to(size, tuning.ALIGNMENT)
 
 
-def emit(plan: Plan, settings: GridSettings) -> GridSteps:
-    """The steps of a planned program."""
-    return GridEmitter(plan, settings).run()
+def emit(plan: Plan, settings: GridSettings, gaps: frozenset[int] = frozenset()) -> GridSteps:
+    """The steps of a planned program; `gaps` are the values with gaps behind their rows."""
+    return GridEmitter(plan, settings, gaps).run()

@@ -31,6 +31,7 @@ from .emit import Attend, GridStep, GridSteps, KernelLaunch, Multiply, emit
 from .loops import GridSettings
 from .machine import GPUMachine
 from .order import MemoryOrder, Range
+from .rows import with_gaps
 
 _WORD = 8
 
@@ -51,7 +52,7 @@ class GridProgram:
     ) -> None:
         self.device = device
         self._deterministic = deterministic
-        self.plan: Plan = planned(program, device)
+        self.plan, self._gaps = planned_with_gaps(program, device)
         self.program = self.plan.program
         self.bound: dict[int, Any] = {}
         #: the inputs that each run brings
@@ -113,7 +114,7 @@ class GridProgram:
     def recorded_on(self, bound: dict[int, Any]) -> RecordedSteps:
         """The steps with some arrays bound to inputs."""
         return RecordedSteps(
-            *(self.plan, self.device, self._deterministic()),
+            *(self.plan, self._gaps, self.device, self._deterministic()),
             *(self._table, bound, self.expected),
         )
 
@@ -128,8 +129,18 @@ class GridProgram:
 
 def planned(program: Program, device: GridDevice) -> Plan:
     """A recorded program after all passes, and where its values are."""
+    return plan(_passed(program, device), 1)
+
+
+def planned_with_gaps(program: Program, device: GridDevice) -> tuple[Plan, frozenset[int]]:
+    """The same with gaps behind odd rows, and the numbers of the values that have some."""
+    program, gaps = with_gaps(_passed(program, device))
+    return plan(program, 1), gaps
+
+
+def _passed(program: Program, device: GridDevice) -> Program:
     machine = GPUMachine(device.without_attention())
-    return plan(run_passes(program, machine, lambda: None, without={"rewrite"}), 1)
+    return run_passes(program, machine, lambda: None, without={"rewrite"})
 
 
 def found_by(words: Sequence[int], failures: Sequence[tuple[str, Any]]) -> Exception | None:
@@ -213,6 +224,7 @@ class RecordedSteps:
     def __init__(
         self,
         plan: Plan,
+        gaps: frozenset[int],
         device: GridDevice,
         deterministic: bool,
         table: HostWords,
@@ -235,7 +247,7 @@ class RecordedSteps:
         settings = GridSettings(
             device.make_grid, deterministic, moving=frozenset(numbers), computes=device.computes
         )
-        self.emitted: GridSteps = emit(plan, settings)
+        self.emitted: GridSteps = emit(plan, settings, gaps)
         self._functions = device.functions(
             [step.text for step in self.emitted.steps if isinstance(step, KernelLaunch)]
         )

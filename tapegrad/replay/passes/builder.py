@@ -385,8 +385,10 @@ class Builder:
         )
 
     def _is_better_sideways(self, x: Any, columns: int) -> bool:
-        lies_in_columns = x.strides[0] == x.itemsize < x.strides[1]
-        return lies_in_columns and self.machine.is_better_sideways(*x.shape, columns, x.itemsize)
+        if not x.strides[0] == x.itemsize < x.strides[1]:
+            return False
+        rows, inner = x.shape
+        return self.machine.is_better_sideways(rows, inner, columns, x.itemsize)
 
     def _in_parts(self, out: Any, x: Any, y: Any, steps: int) -> None:
         """A product whose sums are cut into parts of so many steps, which are added in order."""

@@ -263,7 +263,7 @@ class WriteSinker:
             return None
         counts = np.zeros(size_of(value.shape) // grain, np.uint8)
         for part in parts:
-            part.count(counts, grain)
+            part.add_to(counts, grain)
         return counts
 
 
@@ -280,7 +280,7 @@ class _Part(NamedTuple):
         """A number of elements of which the offset, all distances and runs are multiples."""
         return math.gcd(self.offset, self.run, *self.strides)
 
-    def count(self, counts: Any, grain: int) -> None:
+    def add_to(self, counts: Any, grain: int) -> None:
         """Add 1 for each block that is written."""
         shape = (*self.sizes, self.run // grain)
         strides = (*(stride // grain for stride in self.strides), 1)
