@@ -151,13 +151,18 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Node of a loop: a primitive's expression on earlier nodes and numbers."""
+    """Node of a loop: a primitive's expression on earlier nodes and numbers.
+
+    What is `rounded` has the same bits wherever it is computed: a machine that multiplies and adds
+    in one instruction, and rounds once, rounds it by itself.
+    """
 
     primitive: Primitive
     params: dict[str, Any]
     operands: tuple[Any, ...]  # the position of an earlier node, or a Literal
     dtype: Any
     fails: bool = False  # whether it may find bad data
+    rounded: bool = False
 
 
 Node = Read | Position | Compute

@@ -246,7 +246,8 @@ class ElementWriter:
         operands = [o if isinstance(o, Register) else self.literal(o, node, given) for o in given]
         params = self._factors(node, given)
         before = len(self.code.lines)
-        result = scalar.emit(self.code, node.primitive, params, operands, node.dtype)
+        flags = "" if node.rounded else "contract"
+        result = scalar.emit(self.code, node.primitive, params, operands, node.dtype, flags)
         instructions = len(self.code.lines) - before
         self.work[len(found)] = 1 + instructions // tuning.INSTRUCTIONS_PER_MEMORY_TRIP
         return result

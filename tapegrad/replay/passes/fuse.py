@@ -318,7 +318,7 @@ def renumber(node: Any, numbers: dict[int, int]) -> Any:
     operands = tuple([numbers[o] if o.__class__ is int else o for o in node.operands])
     if operands == node.operands:
         return node
-    return Compute(node.primitive, node.params, operands, node.dtype, node.fails)
+    return replace(node, operands=operands)
 
 
 def _joined(group: FusionGroup) -> Instruction:
@@ -359,4 +359,5 @@ def _key(node: Node) -> Any:
     if not isinstance(node, Compute):
         return node
     operands = tuple([o if o.__class__ is int else repr(o) for o in node.operands])
-    return node.primitive.name, repr(node.params) if node.params else "", operands, node.dtype
+    params = repr(node.params) if node.params else ""
+    return node.primitive.name, params, operands, node.dtype, node.rounded

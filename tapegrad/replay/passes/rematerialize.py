@@ -63,7 +63,8 @@ def rematerialize(program: Program, machine: Machine) -> Program:
             at = readers[value.number]
             if value.number in needed or writers[value.number] != [i] or min(at, default=-1) <= i:
                 continue
-            source = trimmed(loop, {value.number})
+            rounded = _rounded(loop, value)
+            source = trimmed(rounded, {value.number})
             stay = all(
                 max(writers[v.number], default=-1) < i
                 and changes.get(v.number, at[-1] + 1) > at[-1]
@@ -76,6 +77,7 @@ def rematerialize(program: Program, machine: Machine) -> Program:
                 for j in at
             ]
             if all(new is not None for new in changed):
+                instructions[i] = loop = rounded
                 for j, new in zip(at, changed, strict=True):
                     assert new is not None
                     instructions[j] = new
@@ -87,7 +89,7 @@ def rematerialize(program: Program, machine: Machine) -> Program:
 def _with(source: Loop, reader: Instruction, value: Value) -> Loop | None:
     """A loop that computes a value itself, if it then need not read more than now."""
     loops = pair(source, reader, value)
-    if loops is None or not _pays(*loops, value) or _rounds_otherwise(*loops, value):
+    if loops is None or not _pays(*loops, value):
         return None
     both = join([*loops])
     stores = tuple(s for s in both.stores if s.access.value.number != value.number)
@@ -116,7 +118,7 @@ def _through(source: Loop, reader: Instruction, value: Value) -> Loop | None:
     ):
         return None
     # What looks up indices is not vectorised, and may come to an element many times.
-    if size_of(reader.shape) > size_of(value.shape) or _rounds_otherwise(source, reader, value):
+    if size_of(reader.shape) > size_of(value.shape):
         return None
     at: dict[int, int] = {}
     nodes: list[Node] = []
@@ -155,20 +157,26 @@ def _pays(source: Loop, reader: Loop, value: Value) -> bool:
     return more <= bytes_of(value)
 
 
-def _rounds_otherwise(source: Loop, reader: Loop, value: Value) -> bool:
-    """Whether a reader could take a value before it is rounded: x - max(x) must not be above 0."""
-    made = source.nodes[source.stores[0].node]
-    mine = {
-        i
-        for i, node in enumerate(reader.nodes)
-        if isinstance(node, Read) and node.access.value.number == value.number
-    }
-    users = [n for n in reader.nodes if isinstance(n, Compute) and not mine.isdisjoint(n.operands)]
-    return isinstance(made, Compute) and any(_contracted(user, made) for user in users)
+def _rounded(loop: Loop, value: Value) -> Loop:
+    """A loop that computes a value to the same bits as others that do: x - max(x) stays below 0."""
+    wanted = {s.node for s in loop.stores if s.access.value.number == value.number}
+    nodes = list(loop.nodes)
+    for i in reversed(range(len(nodes))):
+        node = nodes[i]
+        if i in wanted and isinstance(node, Compute):
+            wanted.update(o for o in node.operands if isinstance(o, int))
+            nodes[i] = replace(node, rounded=node.rounded or _multiplies(node))
+    return replace(loop, nodes=tuple(nodes))
+
+
+def _multiplies(node: Compute) -> bool:
+    """Whether LLVM may round a computation together with a sum that reads it."""
+    expression = parsed(node.primitive.expression or "0")
+    return isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Mult)
 
 
 def _quick(loop: Loop, machine: Machine) -> bool:
-    """Whether a loop only does a little arithmetic, to the same bits wherever it is done."""
+    """Whether a loop only does a little arithmetic."""
     count = 0
     for node in loop.nodes:
         if isinstance(node, Compute):
@@ -178,16 +186,6 @@ def _quick(loop: Loop, machine: Machine) -> bool:
                 o.number if isinstance(o, Literal) else loop.nodes[o].dtype for o in node.operands
             )
             count += machine.examine(node.primitive, node.params, kinds, node.dtype).instructions
-            inner = [loop.nodes[o] for o in node.operands if isinstance(o, int)]
-            if any(isinstance(x, Compute) and _contracted(node, x) for x in inner):
-                return False
         elif not isinstance(node, Read) or node.access.picks:
             return False
     return count <= MAX_RECOMPUTED_INSTRUCTIONS
-
-
-def _contracted(outer: Compute, inner: Compute) -> bool:
-    """Whether LLVM may round two computations only once, depending on who else reads them."""
-    sums, below = (parsed(c.primitive.expression or "0") for c in (outer, inner))
-    adds = any(isinstance(part, (ast.Add, ast.Sub)) for part in ast.walk(sums))
-    return adds and isinstance(below, ast.BinOp) and isinstance(below.op, ast.Mult)
