@@ -363,13 +363,13 @@ def test_recomputed_products_have_the_same_bits() -> None:
     def below(x: Any, w: Any) -> Any:
         y = x * w
         top = y.amax(1, keepdim=True)
-        return (y - top).amax(), ((y - top) == 0).sum(), (y * 2 - top).amin()
+        return (y - top).amax(), ((y - top) == 0).sum()
 
     fast = same_as_eager(below, (64, 40), (40,))
     assert ("float32", (64, 40)) not in stored(fast)
     for seed in range(20):
         given = randn(64, 40, seed=seed), randn(40, seed=seed + 100)
-        distance, count, _ = fast(*given)
+        distance, count = fast(*given)
         assert distance.item() == 0
         assert count.item() >= 64
 
