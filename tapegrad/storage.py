@@ -18,6 +18,7 @@ from .core import dtypes
 from .core import storage as changes
 from .core.device import CPU, device
 from .core.dtypes import DType
+from .core.pinning import is_pinned
 from .core.tensor import Tensor, not_recorded, own
 
 __all__ = ["TypedStorage", "UntypedStorage"]
@@ -164,8 +165,8 @@ class UntypedStorage:
         return isinstance(owner, mmap)
 
     def is_pinned(self, device: Any = None) -> bool:
-        """False: memory is not pinned."""
-        return False
+        """Whether the memory is pinned: a GPU copies from it while Python goes on."""
+        return is_pinned(self._owner)
 
     def type(self) -> str:
         """The name of the class."""

@@ -179,6 +179,18 @@ def test_pinned_memory(dtype: str) -> None:
     assert not x.to("cuda").is_pinned()
 
 
+def test_pinned_memory_of_storages_and_packed_sequences() -> None:
+    x = tg.ones(3).pin_memory()
+    assert x.untyped_storage().is_pinned()
+    assert not x.clone().untyped_storage().is_pinned()
+    packed = tg.nn.utils.rnn.pack_sequence([tg.ones(3, 2), tg.ones(1, 2)])
+    assert not packed.is_pinned()
+    pinned = packed.pin_memory()
+    assert pinned.is_pinned()
+    assert pinned.data.tolist() == packed.data.tolist()
+    assert pinned.batch_sizes.tolist() == packed.batch_sizes.tolist()
+
+
 def test_gradients_go_through_a_copy_that_nobody_waits_for() -> None:
     x = tg.ones(3).pin_memory().requires_grad_()
     (x.to("cuda", non_blocking=True) * 3).sum().backward()

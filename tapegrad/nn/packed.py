@@ -103,9 +103,9 @@ class PackedSequence(_Packed):
         return bool(self.data.device.type == "cuda")
 
     def is_pinned(self) -> bool:
-        """False: memory is never pinned."""
-        return False
+        """Whether the data is in pinned memory."""
+        return bool(self.data.is_pinned())
 
     def pin_memory(self) -> Self:
-        """The sequence itself: pinning does nothing."""
-        return self
+        """This sequence with its data in pinned memory; itself if it is there, or without a GPU."""
+        return self._with(self.data.pin_memory())

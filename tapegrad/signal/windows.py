@@ -45,7 +45,7 @@ class WindowOptions(TypedDict, total=False):
 
 
 class OlderWindowOptions(WindowOptions, total=False):
-    """What the older names take too; there is no pinned memory, so it changes nothing."""
+    """What the older names take too, without effect: `pin_memory()` of the result pins it."""
 
     pin_memory: bool
 
