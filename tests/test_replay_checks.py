@@ -6,6 +6,7 @@ raise what eager raises, leave what eager leaves, and go on as eager does with g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,8 @@ import tapegrad as tg
 from tapegrad import nn
 from tapegrad.core.tensor import Tensor
 from tapegrad.nn import functional as F
+from tapegrad.replay import register_target, unregister_target
+from tapegrad.replay.cuda.simulation import SimulatedGPU
 
 ROWS, CLASSES = 6, 5
 
@@ -363,3 +366,49 @@ def test_the_error_is_that_of_eager() -> None:
         looked_up(table, tg.arange(5), scale)
     with pytest.raises(IndexError, match="embedding: token 5 is out of range for 5 rows"):
         looked_up(table, tg.arange(5) + 1, scale)
+
+
+LOOKUPS: dict[str, Callable[[Any, Any], Any]] = {
+    "gather": lambda w, i: w.gather(1, i[:, None]).sin().sum(),
+    "scatter_add": lambda w, i: w.scatter_add(1, i[:, None], w[:, :1].sin()).sin().sum(),
+    "scatter": lambda w, i: w.scatter(1, i[:, None], w[:, :1].sin()).sin().sum(),
+    "index_put": lambda w, i: w.index_put((i,), w[:, :1].sin(), accumulate=True).sin().sum(),
+    "index_add": lambda w, i: w.index_add(0, i, w.sin()).sin().sum(),
+    "index": lambda w, i: w[i].sin().sum(),
+    "embedding": lambda w, i: F.embedding(i, w).sin().sum(),
+    "cross_entropy": lambda w, i: F.cross_entropy(w, i),
+    "take_along_dim": lambda w, i: w.take_along_dim(i[:, None], 1).sin().sum(),
+}
+
+
+@pytest.mark.parametrize("backend", ["native", "simulated"])
+@pytest.mark.parametrize("bad", [40, 10**9, -(10**9), 2**62, -(2**62)])
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_an_index_far_out_of_range_reads_and_writes_nothing_there(
+    name: str, bad: int, backend: str
+) -> None:
+    """What comes after the check may still run: it must stay inside of the memory."""
+    register_target(SimulatedGPU())
+    try:
+        w = tg.randn(40, 40, requires_grad=True)
+
+        def step(i: Any) -> Any:
+            w.grad = None
+            loss = LOOKUPS[name](w, i)
+            loss.backward()
+            with tg.no_grad():
+                w.sub_(0.01 * w.grad)
+            return loss.detach()
+
+        fast = tg.compile(step, fullgraph=True, backend=backend)
+        good = tg.arange(40)
+        for _ in range(4):
+            fast(good)
+        before, wrong = w.detach().clone(), good.clone()
+        wrong[3] = bad
+        with pytest.raises((IndexError, RuntimeError)):
+            fast(wrong)
+        assert tg.equal(w.detach(), before)
+        assert math.isfinite(fast(good).item())
+    finally:
+        unregister_target("simulated")

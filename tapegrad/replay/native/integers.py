@@ -78,11 +78,15 @@ class Integers:
         return x
 
     def _call_valid_index(self, x: Register, size: Register, failure: int) -> Any:
-        """`x` counted from the front, which must be an index of so many elements."""
+        """`x` counted from the front, which must be an index of so many elements; 0 if it is not.
+
+        What comes after it may still run, and must stay inside of the memory.
+        """
         negative = self._compare(ast.Lt, x, 0)
         index = self._call_where(negative, self._binary(ast.Add, x, size), x)
-        self.code.fail(self.code.value(f"icmp uge i64 {index.text}, {size.text}"), failure)
-        return index
+        bad = self.code.value(f"icmp uge i64 {index.text}, {size.text}")
+        self.code.fail(bad, failure)
+        return Register(self.code.value(f"select i1 {bad}, i64 0, i64 {index.text}"), INT64)
 
     def _call_checked(
         self, x: Any, tested: Any, low: float, high: float, besides: float, failure: int
