@@ -12,7 +12,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad import Tensor, nn, optim
-from tapegrad.replay.use.update import MOST_RECORDINGS, SMALL_UPDATE
+from tapegrad.replay.use.update import FEW_TENSORS, MOST_RECORDINGS, SMALL_UPDATE
 
 pytest.importorskip("llvmlite")
 
@@ -521,3 +521,46 @@ def test_recordings_do_not_pile_up() -> None:
     assert 0 < recordings(optimizer) <= MOST_RECORDINGS
     optimizer.load_state_dict(optimizer.state_dict())
     assert recordings(optimizer) == 0
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("SGD", {"momentum": 0.9, "weight_decay": 0.1}),
+        ("SGD", {"momentum": 0.9, "dampening": 0.5, "nesterov": False, "weight_decay": 0.1}),
+        ("Adam", {"weight_decay": 0.1}),
+        ("RMSprop", {"weight_decay": 0.1, "momentum": 0.9, "centered": True}),
+        ("Adagrad", {"weight_decay": 0.1}),
+        ("NAdam", {"weight_decay": 0.1}),
+        ("ASGD", {"weight_decay": 0.1}),
+    ],
+)
+def test_state_of_parameters_without_dimensions_keeps_their_dtype(
+    name: str, options: dict[str, Any], compiled: bool
+) -> None:
+    """While a step is recorded, numbers are float64 tensors without dimensions, as these are."""
+    parameters = [tg.tensor(0.5 + i, requires_grad=True) for i in range(FEW_TENSORS)]
+    plain = [p.detach().clone().requires_grad_() for p in parameters]
+    make = getattr(optim, name)
+    fast = make(parameters, lr=0.05, **options)
+    slow = [make([p], lr=0.05, **options) for p in plain]  # a tensor alone is updated in Python
+
+    def step() -> None:
+        fast.zero_grad()
+        sum(p * p for p in parameters).backward()
+        fast.step()
+
+    step = tg.compile(step) if compiled else step
+    for _ in range(5):
+        step()
+        for q, optimizer in zip(plain, slow, strict=True):
+            optimizer.zero_grad()
+            (q * q).backward()
+            optimizer.step()
+    for p, q, optimizer in zip(parameters, plain, slow, strict=True):
+        assert p.dtype is tg.float32
+        np.testing.assert_allclose(p.item(), q.item(), rtol=1e-5)
+        assert fast.state[p].keys() == optimizer.state[q].keys()
+        for key, value in optimizer.state[q].items():
+            assert fast.state[p][key].dtype is value.dtype, key

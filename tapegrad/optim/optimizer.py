@@ -201,7 +201,9 @@ class Optimizer:
             if decoupled:
                 parameter *= 1 - self.number(group, "lr") * weight_decay
             else:
-                gradient = gradient + self.kept(parameter) * weight_decay
+                # While a step is recorded, numbers are float64 tensors, and a gradient without
+                # dimensions would become one.
+                gradient = (gradient + self.kept(parameter) * weight_decay).to(gradient.dtype)
         return gradient
 
     # -- stepping ------------------------------------------------------------------------------
