@@ -216,9 +216,9 @@ def test_gradients_through_writes() -> None:
 
 
 def test_a_batch_cannot_be_written_into_one_example() -> None:
-    with pytest.raises(RuntimeError, match="vmap: inplace arithmetic"):
+    with pytest.raises(RuntimeError, match="would write values of all examples"):
         tg.vmap(lambda x: tg.zeros(4).add_(x))(f64(3, 4))
-    with pytest.raises(RuntimeError, match="vmap: inplace arithmetic"):
+    with pytest.raises(RuntimeError, match="would write values of all examples"):
         tg.vmap(lambda x: tg.zeros(4).copy_(x))(f64(3, 4))
 
     def indexed(x: tg.Tensor) -> tg.Tensor:
@@ -226,7 +226,7 @@ def test_a_batch_cannot_be_written_into_one_example() -> None:
         z[0] = x[0]
         return z
 
-    with pytest.raises(RuntimeError, match="vmap: inplace arithmetic"):
+    with pytest.raises(RuntimeError, match="would write values of all examples"):
         tg.vmap(indexed)(f64(3, 4))
     # In forward mode, what the function made itself may get a tangent.
     value, tangent = func.jvp(indexed, (f64(4),), (tg.ones(4, dtype=tg.float64),))

@@ -48,10 +48,9 @@ class BatchLevel(Level):
 
     def adopt(self, tensor: Any, what: str) -> None:
         raise RuntimeError(
-            f"vmap: inplace arithmetic ({what}) is not possible because the value has more "
-            "elements than the tensor: it stands for all examples, and the tensor that is written "
-            "to for one; use the operation that returns a new tensor, or begin with a tensor made "
-            "of a batched one, such as new_zeros() or zeros_like() plus it"
+            f"vmap: {what} would write values of all examples into a tensor that they share; use "
+            "the operation that returns a new tensor, or write to a tensor made of a batched one, "
+            "such as x.new_zeros()"
         )
 
     def refuse(self, x: Any) -> None:

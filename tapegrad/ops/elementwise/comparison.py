@@ -357,8 +357,7 @@ def _contains(self: Tensor, element: Any) -> bool:
     """Whether an element is equal to a number or tensor."""
     if not isinstance(element, (Tensor, int, float, complex)):
         raise RuntimeError(
-            "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
-            f"{type(element)}."
+            f"`element in tensor` takes a number or a Tensor, got a {type(element).__name__}"
         )
     found: Any = element == self
     return bool(found.any())

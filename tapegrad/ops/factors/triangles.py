@@ -231,7 +231,7 @@ def verified(out: Any, info: Any, message: str) -> Any:
 
 
 _NOT_POSITIVE = (
-    "linalg.cholesky: the input is not positive definite (the leading minor of order {} is not)"
+    "linalg.cholesky needs a positive definite matrix; the first {} rows and columns are not one"
 )
 
 

@@ -198,7 +198,7 @@ def istft(
         )
     if return_complex and onesided:
         raise RuntimeError(
-            "cannot have onesided input if a complex output is desired: use onesided=False"
+            "istft: a complex result needs all frequencies, so onesided=False"
         )
     if window is not None and is_complex(window) and not return_complex:
         raise RuntimeError("istft: a complex window needs return_complex=True")
