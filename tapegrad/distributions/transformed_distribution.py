@@ -36,7 +36,8 @@ class TransformedDistribution(Distribution):
             self.transforms = transforms
         else:
             raise ValueError(
-                f"transforms: expected a Transform or a list of them, got {type(transforms).__name__}"
+                "transforms: expected a Transform or a list of them, got "
+                f"{type(transforms).__name__}"
             )
         base_shape = base_distribution.batch_shape + base_distribution.event_shape
         base_dims = len(base_distribution.event_shape)

@@ -197,9 +197,7 @@ def istft(
             f"frequencies in dimension -2, got {frequencies}"
         )
     if return_complex and onesided:
-        raise RuntimeError(
-            "istft: a complex result needs all frequencies, so onesided=False"
-        )
+        raise RuntimeError("istft: a complex result needs all frequencies, so onesided=False")
     if window is not None and is_complex(window) and not return_complex:
         raise RuntimeError("istft: a complex window needs return_complex=True")
     x = given if len(shape) == 3 else given.unsqueeze(0)

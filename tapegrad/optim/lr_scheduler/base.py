@@ -68,8 +68,8 @@ class LRScheduler:
         check_not_captured(self)
         if self._step_count == 1 and not self.optimizer._opt_called:
             warnings.warn(
-                "lr_scheduler.step() was called before optimizer.step(), so the first learning rate "
-                "of the schedule is never used; call optimizer.step() first",
+                "lr_scheduler.step() was called before optimizer.step(), so the first learning "
+                "rate of the schedule is never used; call optimizer.step() first",
                 UserWarning,
                 stacklevel=2,
             )
