@@ -112,6 +112,7 @@ def test_parts_of_large_values_are_counted_in_blocks() -> None:
     assert len(WriteSinker._counts(value, [*rows, *columns])) == 12
     assert WriteSinker._counts(value, [*rows, columns[0]]).tolist() == [1] * 6 + [1, 0] * 3
     assert WriteSinker._counts(value, [*rows, rows[1]]).tolist() == [1, 2, 1, 0, 0, 0]
+    assert WriteSinker._counts(value, [rows[0]] * 257 + rows[1:]).tolist() == [2, 1, 1, 0, 0, 0]
     odd = part(1, (2,), (half,))
     assert WriteSinker._counts(value, [*rows, odd]) is None  # too many blocks of one element
 
@@ -122,6 +123,20 @@ def test_parts_that_overlap_are_added() -> None:
 
     fast = same_as_eager(gradient(neighbours), (5, 9))
     assert fills(fast) == 1
+
+
+def test_a_part_that_is_written_hundreds_of_times_is_added() -> None:
+    """One byte counts the writers of each element: 257 of them must not look like one."""
+
+    weights = randn(257)
+
+    def often(x: Any) -> Any:
+        total = x[2:] * weights[0]
+        for i in range(257):
+            total = total + x[:2] * weights[i]
+        return total
+
+    same_as_eager(gradient(often), (4,))
 
 
 def test_a_part_of_a_gradient_is_added_to_the_rest() -> None:

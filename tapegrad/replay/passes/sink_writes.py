@@ -248,7 +248,8 @@ class WriteSinker:
 
     @staticmethod
     def _counts(value: Value, writers: list[Instruction]) -> Any:
-        """How many writers write each element of a value, as blocks that are written alike.
+        """How many writers write each element of a value, as blocks that are written alike: 0, 1,
+        or 2 for any larger number.
 
         None if that is hard to tell.
         """
@@ -281,11 +282,11 @@ class _Part(NamedTuple):
         return math.gcd(self.offset, self.run, *self.strides)
 
     def add_to(self, counts: Any, grain: int) -> None:
-        """Add 1 for each block that is written."""
+        """Add 1 for each block that is written, up to 2: a byte would begin again after 255."""
         shape = (*self.sizes, self.run // grain)
         strides = (*(stride // grain for stride in self.strides), 1)
         part = np.lib.stride_tricks.as_strided(counts[self.offset // grain :], shape, strides)
-        part += 1
+        part += part < 2
 
 
 def _part(access: Access, shape: tuple[int, ...]) -> _Part:
