@@ -9,6 +9,7 @@ runs, and by the operations that make tensors.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -295,7 +296,12 @@ class finfo:
         self.max = float(info.max)
         self.min = float(info.min)
         self.tiny = self.smallest_normal = float(info.tiny)
-        self.resolution = float(str(info.resolution))
+        self.resolution = float(f"1e-{math.floor(-math.log10(self.eps))}")
+
+    def __repr__(self) -> str:
+        names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+        limits = ", ".join(f"{name}={getattr(self, name):.6g}" for name in names)
+        return f"finfo({limits}, dtype={self.dtype})"
 
 
 class iinfo:
@@ -310,3 +316,6 @@ class iinfo:
         self.bits = dtype.itemsize * 8
         self.max = int(info.max)
         self.min = int(info.min)
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
