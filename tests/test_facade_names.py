@@ -104,3 +104,106 @@ except NotImplementedError as error:
 """,
     )
     assert "does not exist in tapegrad; " in printed
+
+
+def test_states_of_the_generator_are_bytes(tmp_path):
+    printed = run(
+        tmp_path,
+        """
+import io, torch
+
+torch.manual_seed(-2)
+state = torch.get_rng_state()
+drawn = torch.rand(2)
+file = io.BytesIO()
+torch.save({"rng": state}, file)
+file.seek(0)
+torch.set_rng_state(torch.load(file)["rng"].cpu().type(torch.ByteTensor))
+print(state.dtype, torch.equal(drawn, torch.rand(2)))
+torch.random.set_rng_state(state)
+print(torch.equal(drawn, torch.rand(2)), torch.random.initial_seed() == 2**64 - 2)
+try:
+    torch.set_rng_state(torch.zeros(5056, dtype=torch.uint8))
+except RuntimeError as error:
+    print(str(error).partition(";")[0])
+""",
+    )
+    assert printed == [
+        "torch.uint8 True",
+        "True True",
+        "the state of a generator has 16 bytes here, got 5056",
+    ]
+
+
+def test_switches_are_kept(tmp_path):
+    printed = run(
+        tmp_path,
+        """
+import torch, torch.backends.cuda as kernels, torch.multiprocessing as mp
+
+with kernels.sdp_kernel(enable_flash=False):
+    print(kernels.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled())
+kernels.enable_mem_efficient_sdp(False)
+print(kernels.flash_sdp_enabled(), kernels.mem_efficient_sdp_enabled(), kernels.is_built())
+mp.set_sharing_strategy("file_system")
+print(mp.get_sharing_strategy(), sorted(mp.get_all_sharing_strategies()))
+torch.set_warn_always(True)
+torch.set_deterministic_debug_mode("warn")
+print(torch.is_warn_always_enabled(), torch.are_deterministic_algorithms_enabled())
+""",
+    )
+    assert printed == [
+        "False True",
+        "True False False",
+        "file_system ['file_descriptor', 'file_system']",
+        "True True",
+    ]
+
+
+def test_functions_with_another_order_of_arguments(tmp_path):
+    printed = run(
+        tmp_path,
+        """
+import torch
+import torch.nn.functional as F
+
+x, w = torch.randn(3, 4, 5), torch.randn(4)
+assert torch.equal(torch.embedding(x[0], torch.tensor([1, 3])), x[0][[1, 3]])
+expected = F.batch_norm(x, None, None, w, None, True, 0.1, 1e-5)
+assert torch.equal(torch.batch_norm(x, w, None, None, None, True, 0.1, 1e-5, True), expected)
+expected = F.instance_norm(x, None, None, w, None, True, 0.1, 1e-5)
+assert torch.equal(torch.instance_norm(x, w, None, None, None, True, 0.1, 1e-5, True), expected)
+assert torch.equal(torch.alpha_dropout(x, 0.5, False), x)
+assert torch.bilinear(x[0], x[0], torch.randn(2, 5, 5)).shape == (4, 2)
+print(torch.finfo(torch.float32))
+""",
+    )
+    assert printed == [
+        "finfo(resolution=1e-06, min=-3.40282e+38, max=3.40282e+38, eps=1.19209e-07, "
+        "smallest_normal=1.17549e-38, tiny=1.17549e-38, dtype=float32)"
+    ]
+
+
+def test_a_refused_file_is_an_unpickling_error(tmp_path):
+    printed = run(
+        tmp_path,
+        """
+import io, pickle, torch
+
+class Mine: pass
+
+file = io.BytesIO()
+torch.save(Mine(), file)
+file.seek(0)
+try:
+    torch.load(file)
+except pickle.UnpicklingError as error:
+    print(isinstance(error, RuntimeError))
+file = io.BytesIO()
+torch.save({"x": torch.ones(2)}, file)
+file.seek(0)
+place = lambda storage, location: torch.serialization.default_restore_location(storage, "cpu")
+print(torch.load(file, map_location=place)["x"].tolist())
+""",
+    )
+    assert printed == ["True", "[1.0, 1.0]"]

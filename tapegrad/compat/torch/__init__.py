@@ -6,17 +6,21 @@ import importlib
 import math
 from typing import Any
 
+from ... import backends as switches
 from ...core import dtypes
 from ...core.exhaustion import OutOfMemoryError as OutOfMemoryError
 from ...core.layouts import FORMATS, LAYOUTS
 from ...core.tensor import Tensor
 from ...futures import Future
+from ...nn import functional
 from ..absent import NamedDType, absent, absent_class
 from .jit import ScriptModule
+from .random import get_rng_state, set_rng_state
 from .serialization import load, save
 from .torch_version import TorchVersion, __version__
 
 __all__ = ["Future", "ScriptModule", "TorchVersion", "__version__", "load", "save"]
+__all__ += ["get_rng_state", "set_rng_state"]
 
 _SYMBOLIC = "sizes are plain numbers: use int, float and bool"
 SymInt = absent_class("torch.SymInt", _SYMBOLIC)
@@ -154,6 +158,93 @@ def set_flush_denormal(mode: bool) -> bool:
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
     """Always False: all operations are deterministic, so there is nothing to warn of."""
     return False
+
+
+def get_deterministic_debug_mode() -> int:
+    """2 where deterministic algorithms were asked for, else 0."""
+    return 2 if switches.are_deterministic_algorithms_enabled() else 0
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """Ask for deterministic algorithms by a level: 0, 1, 2 or "default", "warn", "error"."""
+    names = {"default": 0, "warn": 1, "error": 2}
+    level = names.get(debug_mode) if isinstance(debug_mode, str) else debug_mode
+    if level not in (0, 1, 2):
+        raise RuntimeError(f"expected 0, 1, 2 or one of {sorted(names)}, got {debug_mode!r}")
+    switches.use_deterministic_algorithms(level > 0)
+
+
+_warn_always = [False]
+
+
+def set_warn_always(b: bool, /) -> None:
+    """Keep what is asked for: warnings here go by Python's filters alone."""
+    if not isinstance(b, bool):
+        raise TypeError(f"set_warn_always takes True or False, got {type(b).__name__}")
+    _warn_always[0] = b
+
+
+def is_warn_always_enabled() -> bool:
+    """What was asked for."""
+    return _warn_always[0]
+
+
+def embedding(
+    weight: Tensor,
+    indices: Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Rows of `weight`; its order of arguments differs from `torch.nn.functional.embedding`."""
+    padding = None if padding_idx == -1 else padding_idx
+    return functional.embedding(
+        indices, weight, padding, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse
+    )
+
+
+def batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """Batch norm; its order of arguments differs from `torch.nn.functional.batch_norm`."""
+    return functional.batch_norm(
+        input, running_mean, running_var, weight, bias, training, momentum, eps
+    )
+
+
+def instance_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """Instance norm; its order of arguments differs from `torch.nn.functional.instance_norm`."""
+    return functional.instance_norm(
+        input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
+    )
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A product of two inputs with each slice of `weight`."""
+    return functional.bilinear(input1, input2, weight, bias)
+
+
+def alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """Dropout that keeps mean and variance."""
+    return functional.alpha_dropout(input, p, train)
 
 
 def get_num_interop_threads() -> int:

@@ -49,3 +49,12 @@ def synchronize(device: Any = None) -> None:
 def empty_cache() -> None:
     """Give memory that is kept for reuse back to the GPU."""
     cuda.empty_cache()
+
+
+memory_allocated = cuda.memory_allocated
+memory_reserved = cuda.memory_reserved
+memory_stats = cuda.memory_stats
+max_memory_allocated = cuda.max_memory_allocated
+max_memory_reserved = cuda.max_memory_reserved
+reset_peak_memory_stats = cuda.reset_peak_memory_stats
+get_memory_info = cuda.mem_get_info

@@ -118,6 +118,11 @@ def _get_layout(name: str) -> layout:
 _get_layout.__module__ = "torch.serialization"  # the name in pickles
 
 
+def default_restore_location(storage: Any, location: str) -> Any:
+    """What a `map_location` function returns to put a tensor on the device of a name."""
+    return storage.to(location)
+
+
 def register_package(priority: int, tagger: Callable[..., Any], deserializer: Any) -> None:
     """Raises: there are no other places for storages than the CPU and CUDA."""
     raise NotImplementedError(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .... import random
 from ....core.device import as_device, cupy
 from ....core.exhaustion import OutOfMemoryError
 from ....cuda import current_device, device_count, is_available
 from ...absent import absent, absent_class
+from .. import random
 from .typed import TYPED
 
 __all__ = ["OutOfMemoryError"]
