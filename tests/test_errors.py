@@ -166,3 +166,132 @@ def test_dir_shows_public_names_alone():
     assert {"Tensor", "nn", "softmax", "compile", "Tape"} <= set(names)
     assert [n for n in names if n.startswith("_")] == []
     assert not {"core", "replay", "insight", "demos", "cli"} & set(names)
+
+
+LAYER = tg.nn.Linear(2, 2)
+
+WAYS_OUT = {
+    "a list in Sequential": (
+        lambda: tg.nn.Sequential([LAYER]),
+        TypeError,
+        r"module '0' must be a Module or None, got list; .*Sequential\(\*layers\)",
+    ),
+    "a function in ModuleList": (
+        lambda: tg.nn.ModuleList([LAYER, tg.nn.functional.relu]),
+        TypeError,
+        "module '1' must be a Module or None, got function; wrap it in a Module",
+    ),
+    "a class in Sequential": (
+        lambda: tg.nn.Sequential(LAYER, tg.nn.ReLU),
+        TypeError,
+        r"module '1' must be a Module or None, got the class ReLU; make one with ReLU\(...\)",
+    ),
+    "calling ModuleList": (
+        lambda: tg.nn.ModuleList([LAYER])(tg.ones(2)),
+        NotImplementedError,
+        "ModuleList holds modules and has no forward; .*or use nn.Sequential",
+    ),
+    "calling ModuleDict": (
+        lambda: tg.nn.ModuleDict({"a": LAYER})(tg.ones(2)),
+        NotImplementedError,
+        "ModuleDict holds modules and has no forward; call the modules in it$",
+    ),
+    "a module for an optimizer": (
+        lambda: tg.optim.SGD(LAYER, lr=0.1),
+        TypeError,
+        r"expected an iterable of Tensors, got Linear; use module.parameters\(\)",
+    ),
+    "a state dict for an optimizer": (
+        lambda: tg.optim.SGD(LAYER.state_dict(), lr=0.1),
+        TypeError,
+        r"is a str, 'weight'; use module.parameters\(\)",
+    ),
+    "a path as a state dict": (
+        lambda: LAYER.load_state_dict("model.pt"),
+        TypeError,
+        "must be a mapping, got str; load the file first, with tapegrad.load",
+    ),
+    "a module as a state dict": (
+        lambda: LAYER.load_state_dict(tg.nn.Linear(2, 2)),
+        TypeError,
+        r"must be a mapping, got Linear; use its state_dict\(\)",
+    ),
+    "two states for a GRU": (
+        lambda: tg.nn.GRU(2, 3)(tg.ones(4, 1, 2), (tg.ones(1, 1, 3), tg.ones(1, 1, 3))),
+        TypeError,
+        "GRU needs hx as one tensor, got tuple",
+    ),
+    "numbers as states of an LSTM": (
+        lambda: tg.nn.LSTM(2, 3)(tg.ones(4, 1, 2), (0, 0)),
+        TypeError,
+        "LSTM needs tensors in hx, got int",
+    ),
+    "a kernel in words": (
+        lambda: tg.nn.Conv2d(2, 3, "3"),
+        TypeError,
+        "kernel_size must be an integer or 2 of them, got '3'",
+    ),
+    "None among numbers": (
+        lambda: tg.tensor([1.0, None]),
+        TypeError,
+        "cannot make a tensor of NoneType",
+    ),
+    "None as a float": (  # NumPy makes NaN of it
+        lambda: tg.tensor([None], dtype=tg.float32),
+        TypeError,
+        "cannot make a tensor of NoneType",
+    ),
+    "words": (lambda: tg.tensor("abc"), TypeError, "cannot make a tensor of str"),
+    "a number in words": (
+        lambda: tg.tensor(["1"], dtype=tg.float32),
+        TypeError,
+        "cannot make a tensor of str",
+    ),
+    "dictionaries": (lambda: tg.tensor([{}]), TypeError, "cannot make a tensor of dict"),
+}
+
+
+@pytest.mark.parametrize("name", WAYS_OUT)
+def test_a_common_mistake_answers_with_the_way_out(name):
+    function, kind, message = WAYS_OUT[name]
+    with pytest.raises(kind, match=message):
+        function()
+
+
+def test_a_list_of_modules_stays_as_it_was_if_one_is_refused():
+    modules = tg.nn.ModuleList([LAYER])
+    with pytest.raises(TypeError):
+        modules.extend([LAYER, tg.nn.functional.relu])
+    assert len(modules) == 1
+
+
+def test_groups_take_the_learning_rate_by_both_names():
+    """As the constructor does: a rate under the other name would be ignored in silence."""
+    parameters = [tg.ones(1, requires_grad=True) for _ in range(2)]
+    groups = [{"params": parameters[:1], "learning_rate": 0.5}, {"params": parameters[1:]}]
+    optimizer = tg.optim.SGD(groups, lr=0.1)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.1]
+    assert all("learning_rate" not in group for group in optimizer.param_groups)
+    extra = tg.ones(1, requires_grad=True)
+    with pytest.raises(TypeError, match="both lr and learning_rate"):
+        optimizer.add_param_group({"params": [extra], "lr": 1.0, "learning_rate": 2.0})
+    assert len(optimizer.param_groups) == 2
+
+
+@pytest.mark.parametrize(
+    ("function", "advice"),
+    [
+        (lambda x: tg.bincount(x), r"bincount\(\) \(use scatter_add\)"),
+        (lambda x: tg.nn.functional.one_hot(x), r"one_hot without num_classes \(give num_classes"),
+        (
+            lambda x: tg.nn.utils.rnn.pack_padded_sequence(tg.ones(3, 3), x, enforce_sorted=False),
+            r"pack_padded_sequence with lengths in a tensor \(give a list of numbers",
+        ),
+    ],
+)
+def test_a_refused_reading_has_one_advice(function, advice):
+    """What has its own way out does not also suggest where(), which would not help."""
+    with pytest.raises(RuntimeError, match=advice) as caught:
+        tg.compile(function, fullgraph=True)(tg.tensor([1, 2, 1]))
+    assert "Return the tensor" not in str(caught.value)
+    assert "the function is replayed" in str(caught.value)

@@ -258,6 +258,7 @@ def of_numbers(array: Any, dtype: DType | None) -> Any:
     If there is a `dtype`, it must hold the numbers. Below 0, unsigned types count back.
     """
     given = array.dtype
+    numeric.check_numbers(array)
     if dtype is None:
         if numeric.is_inexact(given):
             kind = _DEFAULT[0].to_complex() if numeric.is_complex(given) else _DEFAULT[0]

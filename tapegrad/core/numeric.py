@@ -86,3 +86,16 @@ def is_only_stored(dtype: Any) -> bool:
     return bool(dtype.itemsize > 1 and dtype.kind == "u") or (
         dtype.itemsize == 1 and is_foreign(dtype)
     )
+
+
+def check_numbers(array: Any) -> None:
+    """Raise TypeError for text and objects: NumPy would make NaN of None and 1 of "1"."""
+    if array.dtype.kind not in "OSU":
+        return
+    for value in array.flat:
+        if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+            python = value.item() if hasattr(value, "item") else value  # no str_ of NumPy
+            kind = type(python).__name__
+            raise TypeError(
+                f"cannot make a tensor of {kind}: give numbers, lists of them or arrays"
+            )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from ..core.tensor import Tensor
-from .module import Module
+from .module import Module, check_module
 from .parameter import Parameter
 
 
@@ -63,7 +63,10 @@ class _ModuleSequence(Module):
 
     def extend(self, modules: Iterable[Module]) -> Self:
         """Add modules at the end."""
-        for module in list(modules):
+        modules = list(modules)
+        for i, module in enumerate(modules, start=len(self)):
+            check_module(str(i), module)
+        for module in modules:
             self.append(module)
         return self
 
@@ -147,6 +150,10 @@ def _repeated(modules: Iterable[Any], times: Any) -> list[Any]:
 class ModuleList(_ModuleSequence):
     """A list of modules, all registered."""
 
+    _without_forward = (
+        "holds modules and has no forward; call the modules in it, or use nn.Sequential"
+    )
+
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
         self.extend(modules or ())
@@ -179,6 +186,8 @@ class ModuleList(_ModuleSequence):
 
 class ModuleDict(Module):
     """A dictionary of modules, all registered."""
+
+    _without_forward = "holds modules and has no forward; call the modules in it"
 
     def __init__(self, modules: Any = None) -> None:
         super().__init__()

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 def as_tuple(value: Any, n: int, name: str, least: int) -> tuple[int, ...]:
     """One integer for all dimensions, or one for each; a list of one stays as it is."""
     items = list(value) if isinstance(value, (tuple, list)) else [value] * n
-    numbers = tuple(operator.index(v) for v in items)
+    try:
+        numbers = tuple(operator.index(v) for v in items)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer or {n} of them, got {value!r}") from None
     enough = len(numbers) == n or (len(numbers) == 1 and name != "kernel_size")
     if not enough or min(numbers) < least:
         raise ValueError(f"{name} needs {n} integers of at least {least}, got {value!r}")

@@ -2,7 +2,7 @@
 
 Attributes that are Parameters or Modules are registered when they are set. Everything else here
 walks that tree: lists of parameters, dtype and device moves, modes, hooks. State dictionaries
-stand in `modes.py`.
+stand in `state.py`.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Module(StateDict):
     _backward_hooks = HookDict()
     _backward_pre_hooks = HookDict()
     _hooked = False
+    _without_forward = "needs a method forward(self, ...)"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         goes_on = self.call_super_init
@@ -95,7 +96,7 @@ class Module(StateDict):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the result. Subclasses write this; calling the module runs it with its hooks."""
-        raise NotImplementedError(f"{type(self).__name__} needs a method forward(self, ...)")
+        raise NotImplementedError(f"{type(self).__name__} {self._without_forward}")
 
     # -- calling -----------------------------------------------------------------------------
 
@@ -286,8 +287,7 @@ class Module(StateDict):
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Add a module under a name."""
-        if module is not None and not isinstance(module, Module):
-            raise TypeError(f"{name!r} must be a Module or None, got {type(module).__name__}")
+        check_module(name, module)
         self._check_name(name, "module", "_modules")
         self._put_module(name, module)
 
@@ -634,6 +634,21 @@ def _run_forward_hook(
     if with_kwargs:
         return hook(module, args, kwargs, result)
     return hook(module, args, result)
+
+
+def check_module(name: str, module: Any) -> None:
+    """Refuse what cannot be registered as a module, and say what to give instead."""
+    if module is None or isinstance(module, Module):
+        return
+    found, way_out = type(module).__name__, ""
+    if isinstance(module, type):
+        found = f"the class {module.__name__}"
+        way_out = f"; make one with {module.__name__}(...)" if issubclass(module, Module) else ""
+    elif isinstance(module, (list, tuple)):
+        way_out = "; give the modules one by one, as in Sequential(*layers), or use ModuleList"
+    elif callable(module):
+        way_out = "; wrap it in a Module whose forward calls it"
+    raise TypeError(f"module {name!r} must be a Module or None, got {found}{way_out}")
 
 
 def _shared(x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from ..core.modes import AUTOCAST, STATE
+from ..core.tensor import Tensor
 from ..ops.creation import CREATION
 from ..ops.nn.sequence import GATES, STATES, Segments, run_layers, segments_of
 from ..ops.table import TABLE
@@ -22,7 +23,6 @@ from .module import Module
 from .packed import PackedSequence
 
 if TYPE_CHECKING:
-    from ..core.tensor import Tensor
     from ..ops.annotations import DeviceLike, DTypeLike
 
 _zeros = CREATION["zeros"]
@@ -160,13 +160,16 @@ class RNNBase(Module):
 
     def _as_states(self, hx: Any) -> list[Any]:
         """What came as `hx`, as a list of one or two states."""
+        name, found = type(self).__name__, type(hx).__name__
         if STATES[self.mode] == 1:
+            if not isinstance(hx, Tensor):
+                raise TypeError(f"{name} needs hx as one tensor, got {found}")
             return [hx]
         if not isinstance(hx, (tuple, list)) or len(hx) != 2:
-            found = type(hx).__name__
-            raise RuntimeError(
-                f"{type(self).__name__} needs hx as a pair (hidden, cell), got {found}"
-            )
+            raise RuntimeError(f"{name} needs hx as a pair (hidden, cell), got {found}")
+        for state in hx:
+            if not isinstance(state, Tensor):
+                raise TypeError(f"{name} needs tensors in hx, got {type(state).__name__}")
         return list(hx)
 
     # -- running -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ the tree as it was.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -325,7 +326,13 @@ class StateDict(SavedByParts):
         `strict=False`, names that are missing or unexpected are returned instead of raised.
         """
         if not isinstance(state_dict, Mapping):
-            raise TypeError(f"a state dict must be a mapping, got {type(state_dict).__name__}")
+            way_out = ""
+            if isinstance(state_dict, (str, os.PathLike)):
+                way_out = "; load the file first, with tapegrad.load(...)"
+            elif hasattr(state_dict, "state_dict"):
+                way_out = "; use its state_dict()"
+            found = type(state_dict).__name__
+            raise TypeError(f"a state dict must be a mapping, got {found}{way_out}")
         tree = list(_tree(self))
         at_once = any(
             m._load_state_dict_post_hooks or m._overrides("_load_from_state_dict") for m in tree

@@ -116,7 +116,8 @@ def ordered(params: Any) -> list[Any]:
     if isinstance(params, (set, frozenset)):
         raise TypeError("the order of a set changes from run to run; give the parameters as a list")
     if not isinstance(params, Iterable):
-        raise TypeError(f"expected an iterable of Tensors, got {type(params).__name__}")
+        way_out = "; use module.parameters()" if hasattr(params, "parameters") else ""
+        raise TypeError(f"expected an iterable of Tensors, got {type(params).__name__}{way_out}")
     return list(params)
 
 

@@ -381,7 +381,7 @@ class Optimizer:
             raise ValueError("give all parameters of a group with their names, or none of them")
         parameters = [item[1] for item in given] if names else list(given)
         self._check_parameters(parameters)
-        group = {**self.defaults, **param_group, "params": parameters}
+        group = {**self.defaults, **self._renamed(param_group), "params": parameters}
         missing = [key for key, value in group.items() if value is required]
         if missing:
             raise ValueError(f"a parameter group needs a value of {missing[0]!r}, which has none")
@@ -394,6 +394,16 @@ class Optimizer:
             group = WatchedGroup(group)
         self.param_groups.append(group)
 
+    def _renamed(self, group: Group) -> Group:
+        """A group with its learning rate under the name that the optimizer reads."""
+        if "learning_rate" not in group or "lr" not in self.defaults:
+            return group
+        if "learning_rate" in self.defaults:
+            return group
+        if "lr" in group:
+            raise TypeError("a group has both lr and learning_rate, which are the same thing")
+        return {"lr" if key == "learning_rate" else key: group[key] for key in group}
+
     def _reads_groups(self) -> bool:
         """Whether code from outside the library reads the options of the groups."""
         methods = (type(self).step, type(self).update)
@@ -403,9 +413,11 @@ class Optimizer:
         known = {p.id for p in self._parameters()}
         for parameter in parameters:
             if not isinstance(parameter, Tensor):
+                found = type(parameter).__name__
+                if isinstance(parameter, str):  # the keys of a state dict
+                    found += f", {parameter!r}; use module.parameters()"
                 raise TypeError(
-                    f"an optimizer updates Tensors, but one of the parameters is a "
-                    f"{type(parameter).__name__}"
+                    f"an optimizer updates Tensors, but one of the parameters is a {found}"
                 )
             free = parameter.is_leaf or parameter.retains_grad
             if not free and not self.defaults.get("differentiable"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.tensor import Tensor, wrap
+from ...core.tensor import Tensor, not_recorded, wrap
 from ...ops.elementwise.comparison import where_ as where
 from ...ops.shape.joining import cat, stack
 from ..packed import PackedSequence, invert_permutation
@@ -59,7 +59,10 @@ def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = Fals
     return [row[:n] for row, n in zip(padded, counts, strict=True)]
 
 
-def _lengths(lengths: Any) -> list[int]:
+def _lengths(lengths: Any, what: str = "") -> list[int]:
+    """Numbers from a tensor or a list; `what` names who asks, where a list would do as well."""
+    if what and isinstance(lengths, Tensor):
+        not_recorded(lengths, f"{what} with lengths in a tensor (give a list of numbers)")
     return [int(n) for n in (lengths.tolist() if hasattr(lengths, "tolist") else lengths)]
 
 
@@ -74,7 +77,7 @@ def pack_padded_sequence(
     times, batch = padded.shape[:2]
     if not batch or not times:
         raise RuntimeError(f"pack_padded_sequence needs elements, got shape {tuple(input.shape)}")
-    counts = np.array(_lengths(lengths), np.int64)
+    counts = np.array(_lengths(lengths, "pack_padded_sequence"), np.int64)
     if counts.shape != (batch,):
         raise RuntimeError(f"pack_padded_sequence: got {counts.size} lengths for {batch} sequences")
     if counts.size and (counts.min() <= 0 or counts.max() > times):

@@ -208,7 +208,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
         )
     labels = tensor._array
     if num_classes == -1:
-        not_recorded(tensor, "one_hot without num_classes")
+        not_recorded(tensor, "one_hot without num_classes (give num_classes)")
         if labels.size == 0:
             raise RuntimeError("one_hot cannot count the classes of no labels; give num_classes")
         num_classes = int(labels.max()) + 1

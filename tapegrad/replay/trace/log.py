@@ -432,12 +432,16 @@ class CaptureLog(Tape):
         if decision is not None:
             self.decisions.append(decision)
             return
-        self.refuse(
+        message = (
             f"{what} inside a compiled function, at {source.describe(source.here())}: when the "
-            "function is replayed no Python runs, so the value would stay that of the recording. "
-            "Return the tensor and read it outside, or use tapegrad.where() for a choice that "
-            "depends on it."
+            "function is replayed no Python runs, so the value would stay that of the recording."
         )
+        if " (" not in what:  # what has a way out of its own names it in brackets
+            message += (
+                " Return the tensor and read it outside, or use tapegrad.where() for a choice that "
+                "depends on it."
+            )
+        self.refuse(message)
 
 
 def base_of(tensor: Tensor) -> Tensor:
