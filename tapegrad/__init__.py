@@ -54,6 +54,7 @@ from .core.modes import (
     no_grad,
     set_grad_enabled,
 )
+from .core.other_paths import OtherPaths as _OtherPaths
 from .core.tape import GradientTape, Tape
 from .core.tensor import Size, Tensor
 from .core.tracebacks import install as _shorten_tracebacks
@@ -180,9 +181,16 @@ _STORAGES = (
     *("LongStorage", "ShortStorage", "TypedStorage", "UntypedStorage", "is_storage"),
 )
 
+#: PyTorch's modules of marks and questions, which the facade `torch` has too
+_SHARED = (
+    *("accelerator", "compiler", "hub", "jit", "library", "mps", "mtia", "profiler", "types"),
+    *("version", "xpu"),
+)
+
 #: where names that are loaded at first use come from: (module, name in it, or None for the module)
 _LAZY: dict[str, tuple[str, str | None]] = {
     **{name: (f".{name}", None) for name in _MODULES},
+    **{name: (f".compat.torch.{name}", None) for name in _SHARED},
     **{name: (".amp.autocast_mode", name) for name in _AUTOCAST},
     **{name: (".ops.draws.quantiles", name) for name in _DRAWS},
     **{name: (".typed", name) for name in _TYPED},
@@ -268,6 +276,7 @@ def __dir__() -> list[str]:
     )
 
 
+_OtherPaths(__name__, {name: f"{__name__}.compat.torch.{name}" for name in _SHARED})
 _keep_freed_memory()
 _shorten_tracebacks()
 globals().update(_ops.CREATION)

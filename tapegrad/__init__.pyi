@@ -121,6 +121,7 @@ from .ops.draws.quantiles import _sample_dirichlet as _sample_dirichlet
 from .ops.draws.quantiles import _standard_gamma as _standard_gamma
 from .ops.draws.quantiles import _standard_gamma_grad as _standard_gamma_grad
 from . import _vmap_internals as _vmap_internals
+from .compat.torch import accelerator as accelerator
 from . import amp as amp
 from .backends import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from . import array_api as array_api
@@ -138,6 +139,7 @@ from .nn.functional import celu_ as celu_
 from .autograd.checkpointing import checkpoint as checkpoint
 from .amp.autocast_mode import clear_autocast_cache as clear_autocast_cache
 from .replay import compile as compile
+from .compat.torch import compiler as compiler
 from . import cpu as cpu
 from . import cuda as cuda
 from .autograd.function import custom_op as custom_op
@@ -158,24 +160,30 @@ from .replay import get_num_threads as get_num_threads
 from .insight.tensor_text import get_printoptions as get_printoptions
 from .signal.windows import hamming_window as hamming_window
 from .signal.windows import hann_window as hann_window
+from .compat.torch import hub as hub
 from .compat import install_as_torch as install_as_torch
 from .autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
 from .amp.autocast_mode import is_autocast_cache_enabled as is_autocast_cache_enabled
 from .amp.autocast_mode import is_autocast_cpu_enabled as is_autocast_cpu_enabled
 from .amp.autocast_mode import is_autocast_enabled as is_autocast_enabled
 from .storage import is_storage as is_storage
+from .compat.torch import jit as jit
 from .signal.windows import kaiser_window as kaiser_window
+from .compat.torch import library as library
 from . import linalg as linalg
 from .saving import load as load
 from .ops.factors.removed import lstsq as lstsq
 from . import masked as masked
 from .ops.factors.removed import matrix_rank as matrix_rank
+from .compat.torch import mps as mps
+from .compat.torch import mtia as mtia
 from . import multiprocessing as multiprocessing
 from . import nn as nn
 from . import optim as optim
 from . import overrides as overrides
 from .ops.draws.quantiles import poisson as poisson
 from .insight.tensor_text import printoptions as printoptions
+from .compat.torch import profiler as profiler
 from . import quasirandom as quasirandom
 from .core.promotion import result_type as result_type
 from .nn.functional import rrelu_ as rrelu_
@@ -202,9 +210,12 @@ from . import storage as storage
 from .ops.factors.removed import symeig as symeig
 from . import testing as testing
 from .nn.functional import threshold_ as threshold_
+from .compat.torch import types as types
 from .backends import use_deterministic_algorithms as use_deterministic_algorithms
 from . import utils as utils
+from .compat.torch import version as version
 from .transforms.vmap import vmap as vmap
+from .compat.torch import xpu as xpu
 
 __version__: str
 newaxis: None

@@ -139,7 +139,7 @@ def test_a_missing_name_answers_with_the_nearest_one(module, name, nearest):
     [
         (tg, "Adam", "did you mean 'tapegrad.optim.Adam'"),
         (tg, "mse_loss", "did you mean 'tapegrad.nn.functional.mse_loss'"),
-        (tg, "jit", "use tapegrad.compile"),
+        (tg, "onnx", "programs cannot be exported"),
         (tg.nn, "relu", "did you mean 'tapegrad.nn.functional.relu'"),
         (tg.nn, "DataParallel", "use tapegrad.nn.parallel.DistributedDataParallel"),
         (tg.optim, "StepLR", "did you mean 'tapegrad.optim.lr_scheduler.StepLR'"),

@@ -61,6 +61,42 @@ def test_layers_by_path() -> None:
         importlib.import_module("tapegrad.nn.modules.nothing")
 
 
+def test_modules_that_the_facade_has_too() -> None:
+    paths = ("tapegrad.jit", "tapegrad.compat.torch.jit")
+    first, second = (importlib.import_module(path) for path in paths)
+    assert first is second is tg.jit
+    assert tg.jit.__spec__.name == tg.jit.__name__ == "tapegrad.compat.torch.jit"
+    names: dict[str, object] = {}
+    exec("from tapegrad.hub import get_dir\nfrom tapegrad.types import Number", names)
+    assert names["Number"] is tg.types.Number
+    assert names["get_dir"] is tg.hub.get_dir
+    with pytest.raises(ModuleNotFoundError, match=r"tapegrad\.hubs"):
+        importlib.import_module("tapegrad.hubs")
+
+
+def test_a_script_chooses_its_device_and_marks_its_functions() -> None:
+    there = tg.accelerator.is_available()
+    found = tg.accelerator.current_accelerator()
+    device = found.type if found is not None else "cpu"
+    assert there == (found is not None)
+    assert device == ("cuda" if tg.cuda.is_available() else "cpu")
+
+    @tg.jit.script
+    def double(x: tg.Tensor) -> tg.Tensor:
+        return x + x
+
+    @tg.compiler.disable
+    def half(x: tg.Tensor) -> tg.Tensor:
+        return x / 2
+
+    with tg.profiler.record_function("both"):
+        assert half(double(tg.ones(2))).tolist() == [1.0, 1.0]
+    assert tg.version.cuda is None
+    assert not any((tg.xpu.is_available(), tg.mps.is_available(), tg.compiler.is_compiling()))
+    with pytest.raises(NotImplementedError, match=r"torch.jit.trace does not exist in tapegrad"):
+        tg.jit.trace(double, tg.ones(2))
+
+
 def test_sizes() -> None:
     from tapegrad.nn.modules.utils import _ntuple, _pair, _reverse_repeat_tuple, _single
 

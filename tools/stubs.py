@@ -227,7 +227,8 @@ def namespace_stub() -> str:
             own |= {name.name for name in node.names}
     for name, (module, attribute) in sorted(tapegrad._LAZY.items()):
         if attribute is None:
-            lines.append(f"from . import {name} as {name}")
+            folder = module.removesuffix(name)  # "." or that of the facade's modules
+            lines.append(f"from {folder.removesuffix('.') or '.'} import {name} as {name}")
         else:
             lines.append(f"from {module} import {attribute} as {name}")
     lines[1:1] = _imports(0, own)

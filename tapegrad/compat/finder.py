@@ -29,7 +29,9 @@ def sources_of(name: str) -> list[ModuleType]:
     if _exists(_EXTRAS + path):
         found.append(importlib.import_module(_EXTRAS + path))
     if path.lstrip(".").partition(".")[0] not in HIDDEN and _exists(_PACKAGE + path):
-        found.append(importlib.import_module(_PACKAGE + path))
+        module = importlib.import_module(_PACKAGE + path)
+        if module not in found:  # some paths of tapegrad lead to `compat/torch`
+            found.append(module)
     if name in PATHS:
         found.append(importlib.import_module(PATHS[name].module, _PACKAGE))
     return found

@@ -25,8 +25,6 @@ _INSTEAD = {
     "array": "use tapegrad.tensor",
     "astype": "use tapegrad.Tensor.to",
     "expand_dims": "use tapegrad.unsqueeze",
-    "jit": "use tapegrad.compile",
-    "profiler": "use explain() of a compiled function",
 }
 
 
