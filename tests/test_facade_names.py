@@ -207,3 +207,38 @@ print(torch.load(file, map_location=place)["x"].tolist())
 """,
     )
     assert printed == ["True", "[1.0, 1.0]"]
+
+
+def test_private_names_that_packages_import(tmp_path):
+    printed = run(
+        tmp_path,
+        """
+from collections import namedtuple
+import torch
+from torch.autograd.functional import _as_tuple, _grad_postprocess, _tuple_postprocess
+from torch.nn.common_types import _size_2_t, _size_any_t, _size_4_t, _size_any_opt_t
+from torch.nn.init import _no_grad_fill_, _no_grad_normal_, _no_grad_trunc_normal_
+from torch.nn.init import _no_grad_uniform_, _no_grad_zero_, _calculate_correct_fan
+from torch.nn.modules.module import _addindent
+from torch.utils._pytree import _namedtuple_flatten, _namedtuple_unflatten
+
+w = torch.nn.Parameter(torch.empty(3, 4))
+print(_no_grad_fill_(w, 2.0) is w, _no_grad_uniform_(w, 1, 2).min() >= 1)
+_no_grad_trunc_normal_(_no_grad_normal_(w, 0, 1), 0, 1, -0.5, 0.5)
+print(w.abs().max() <= 0.5, _no_grad_zero_(w).sum().item(), w.requires_grad)
+Point = namedtuple("Point", "x y")
+print(_namedtuple_unflatten(*_namedtuple_flatten(Point(1, 2))))
+print(repr(_addindent("a\\nb", 2)), _size_2_t)
+y = w * 2
+print(_as_tuple(y, "inputs", "f")[0], _grad_postprocess((y, (y,)), False)[1][0].requires_grad)
+print(_tuple_postprocess((1,), False), _tuple_postprocess(((1,), (2,)), (True, False)))
+""",
+    )
+    assert printed == [
+        "True tensor(True)",
+        "tensor(True) 0.0 True",
+        "Point(x=1, y=2)",
+        "'a\\n  b' int | tuple[int, int]",
+        "False False",
+        "1 (1, 2)",
+    ]

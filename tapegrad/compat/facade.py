@@ -10,7 +10,7 @@ code which replaces a function of PyTorch's replaces the one that the library ca
 from __future__ import annotations
 
 import importlib
-from types import FunctionType, ModuleType
+from types import FunctionType, ModuleType, UnionType
 from typing import Any
 
 from ..core.overriding import on_install
@@ -115,11 +115,11 @@ on_install.append(_refresh)
 
 
 def _read(source: ModuleType, name: str) -> Any:
-    """A name of a module; of the private ones, only functions and classes of the library."""
+    """A name of a module; of the private ones, only functions, classes and types."""
     if not name.startswith("_") or f"{__package__}." in source.__name__:
         return getattr(source, name)
     value = getattr(source, name)
-    if not isinstance(value, (type, FunctionType)):
+    if not isinstance(value, (type, FunctionType, UnionType)):
         raise AttributeError(name)
     return value
 

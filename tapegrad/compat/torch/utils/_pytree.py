@@ -106,6 +106,14 @@ def _is_namedtuple(tree: Any) -> bool:
     return isinstance(tree, tuple) and type(tree) is not tuple and hasattr(type(tree), "_fields")
 
 
+def _namedtuple_flatten(d: Any) -> tuple[list[Any], Any]:
+    return list(d), type(d)
+
+
+def _namedtuple_unflatten(values: Iterable[Any], context: Any) -> Any:
+    return context(*values)
+
+
 def _node_type(tree: Any) -> Any:
     kind = type(tree)
     if kind in SUPPORTED_NODES:

@@ -4,3 +4,8 @@ from .....nn.state import IncompatibleKeys
 
 _IncompatibleKeys = IncompatibleKeys
 _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
+
+
+def _addindent(s_: str, numSpaces: int) -> str:
+    """A text whose lines after the first begin with spaces."""
+    return s_.replace("\n", "\n" + " " * numSpaces)
