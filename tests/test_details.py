@@ -527,3 +527,46 @@ def test_tensors_that_share_data_count_changes_together() -> None:
         b.add_(1)
         assert a.tolist() == [2, 2]
         assert a._version == b._version == 1
+
+
+# -- refusals ----------------------------------------------------------------------------------
+
+
+def test_a_spread_without_degrees_of_freedom_warns() -> None:
+    with pytest.warns(UserWarning, match="degrees of freedom"):
+        assert math.isnan(tg.ones(1).var().item())
+
+
+def test_integers_of_tensors_with_several_elements() -> None:
+    for convert in (int, float):
+        with pytest.raises(ValueError, match="is not one number"):
+            convert(tg.ones(2))
+    with pytest.raises(RuntimeError, match="one element"):
+        tg.ones(2).item()
+
+
+def test_a_later_ellipsis_stands_for_nothing() -> None:
+    x = tg.arange(8).reshape(2, 2, 2)
+    assert x[0, ..., 1, ...].tolist() == [1, 3]
+    assert x[..., ...].tolist() == x.tolist()
+
+
+def test_truth_values_have_no_sign() -> None:
+    with pytest.raises(NotImplementedError, match="bool"):
+        +tg.ones(2, dtype=tg.bool)
+    x = tg.ones(2)
+    assert +x is x
+
+
+def test_linear_with_a_weight_of_one_dimension() -> None:
+    weight = tg.arange(3.0).requires_grad_()
+    out = F.linear(tg.ones(4, 3), weight, tg.tensor(1.0))
+    assert out.tolist() == [4.0] * 4
+    out.sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [4.0] * 3
+
+
+def test_addcdiv_divides_no_integers() -> None:
+    with pytest.raises(RuntimeError, match="integers"):
+        tg.addcdiv(tg.ones(1), tg.tensor([2]), tg.tensor([3]))

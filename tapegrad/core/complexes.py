@@ -109,6 +109,19 @@ def fitting(number: Any, dtype: Any) -> Any:
     return number if numeric.is_complex(dtype) else without_imaginary(number)
 
 
+def real_number(tensor: Any) -> Any:
+    """The number in a tensor, for `int` and `float`; ValueError where it is not one."""
+    try:
+        number = tensor.item()
+    except RuntimeError:
+        if tensor._array.size == 1:
+            raise
+        raise ValueError(
+            f"a tensor of shape {tuple(tensor.shape)} is not one number; use .tolist()"
+        ) from None
+    return without_imaginary(number) if number.__class__ is complex else number
+
+
 def without_imaginary(number: Any) -> Any:
     """A number that must be real, for `int` and `float`."""
     if not isinstance(number, complex):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 import numpy as np
 
 from . import dtypes, numeric, storage
-from .complexes import converted, without_imaginary
+from .complexes import converted, real_number
 from .device import (
     ASKED,
     CPU,
@@ -540,12 +540,10 @@ class Tensor(TensorMethods):
         return bool(self.item())
 
     def __int__(self) -> int:
-        number = self.item()
-        return int(without_imaginary(number) if number.__class__ is complex else number)
+        return int(real_number(self))
 
     def __float__(self) -> float:
-        number = self.item()
-        return float(without_imaginary(number) if number.__class__ is complex else number)
+        return float(real_number(self))
 
     def __complex__(self) -> complex:
         return complex(self.item())

@@ -26,6 +26,8 @@ Argnums = int | tuple[int, ...]
 
 
 def _picked(args: tuple[Any, ...], argnums: Argnums) -> tuple[int, ...]:
+    if (not argnums and argnums != 0) or not isinstance(argnums, (int, tuple, list)):
+        raise RuntimeError(f"argnums must be the number of an argument or several, got {argnums!r}")
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     for n in numbers:
         if not -len(args) <= n < len(args):

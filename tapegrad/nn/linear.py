@@ -69,6 +69,9 @@ class Unflatten(Module):
         super().__init__()
         self.dim = dim
         self.unflattened_size = tuple(unflattened_size)
+        for size in self.unflattened_size:
+            if not isinstance(size, int):
+                raise TypeError(f"Unflatten: sizes are integers, got {size!r}")
 
     def forward(self, input: Tensor) -> Tensor:
         return input.unflatten(self.dim, self.unflattened_size)

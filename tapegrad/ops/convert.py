@@ -515,7 +515,7 @@ def _between(x: Tensor, generator: Any, low: Any, high: Any) -> Any:
     if not isinstance(low, Tensor) and not isinstance(high, Tensor) and low > high:
         raise RuntimeError(f"uniform_ needs a range from low to high, got {low} to {high}")
     if not numeric.is_inexact(x._array.dtype):
-        raise RuntimeError(f"uniform_ needs a floating tensor, got {x.dtype}")
+        raise NotImplementedError(f"uniform_ needs a floating tensor, got {x.dtype}")
     if not isinstance(high - low, Tensor) and high - low > dtypes.finfo(x.dtype).max:
         raise RuntimeError(f"uniform_: the range from {low} to {high} is too wide for {x.dtype}")
     first = complex(low, low) if is_complex(x) else low  # of both parts

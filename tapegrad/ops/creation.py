@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..core import dtypes, overriding
+from ..core import dtypes, numeric, overriding
 from ..core.complexes import converted, fitting
 from ..core.device import ASKED, MetaArray, as_device, cupy, get_default_device, to_device
 from ..core.handles import InferenceExtra
@@ -276,6 +276,8 @@ def full(
     kind = dtypes.number_dtype(value) if dtype is None else dtypes.as_dtype(dtype)
     if isinstance(value, complex):
         value = fitting(value, kind.numpy)
+    elif value != value and numeric.is_exact(kind.numpy) and kind is not dtypes.bool_:
+        raise RuntimeError(f"full: NaN is no number of {kind}")
     array = np.full(as_size((size,), unused), value, kind.numpy)
     return finished(array, None, device, requires_grad)
 

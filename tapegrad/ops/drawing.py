@@ -462,7 +462,13 @@ def normal(
             check_floating(given, "normal", complex=True)
     like = [v for v in (mean, std) if isinstance(v, Tensor)]
     if size is None:
-        size = np.broadcast_shapes(*[v._array.shape for v in like]) if like else ()
+        try:
+            size = np.broadcast_shapes(*[v._array.shape for v in like]) if like else ()
+        except ValueError:
+            raise RuntimeError(
+                f"normal: a mean and a deviation of shapes {[tuple(v.shape) for v in like]} do not "
+                "broadcast"
+            ) from None
     kind = like[0].dtype if like and dtype is None else dtype
     middle, spread = (v.detach() if isinstance(v, Tensor) else v for v in (mean, std))
     drawn: Tensor = randn(size, generator=generator, dtype=kind, device=device) * spread + middle
@@ -565,6 +571,8 @@ def multinomial(
     if input._array.ndim not in (1, 2):
         raise RuntimeError(f"multinomial needs 1 or 2 dimensions, got shape {tuple(input.shape)}")
     check_floating(input, "multinomial")
+    if not input._array.size:
+        raise RuntimeError(f"multinomial needs weights, got shape {tuple(input.shape)}")
     shape = tuple(input._array.shape)
     drawn = (*shape[:-1], num_samples) if replacement else shape
     u = random_array("uniform", drawn, np.float64, generator, device=input.device)

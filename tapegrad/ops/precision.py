@@ -44,11 +44,13 @@ def in_dtype(out: Any, dtype: Any) -> Any:
     return out if as_dtype(out.dtype) is target else cast(out, dtype=target)
 
 
-def check_floating(x: Any, what: str, *, complex: bool = False) -> None:
+def check_floating(
+    x: Any, what: str, *, complex: bool = False, error: type[Exception] = NotImplementedError
+) -> None:
     """Raise unless `x` is a floating tensor; with `complex`, it may be a complex one."""
     dtype = x._array.dtype
     if not numeric.is_floating(dtype) and not (complex and numeric.is_complex(dtype)):
-        raise RuntimeError(f"{what} needs a floating tensor, got {x.dtype}; use .float() first")
+        raise error(f"{what} needs a floating tensor, got {x.dtype}; use .float() first")
 
 
 def check_numbers(x: Any, what: str) -> None:

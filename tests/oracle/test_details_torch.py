@@ -225,3 +225,84 @@ def test_a_view_of_inference_mode_whose_base_is_changed() -> None:
         base.add_(1)
         with pytest.raises(RuntimeError, match="inference mode"):
             taken.grad_fn  # noqa: B018
+
+
+# -- what both refuse --------------------------------------------------------------------------
+
+REFUSED: list[Callable[[Any], Any]] = [
+    lambda T: T.unique(T.zeros(0, 0), dim=1),
+    lambda T: T.unique(T.zeros(2, 0, 0), dim=1),
+    lambda T: T.searchsorted(T.tensor(3), 3),
+    lambda T: T.index_fill(T.zeros(3, 2), 0, T.tensor([[0, 1]]), 3),
+    lambda T: T.index_select(T.tensor(3), 0, T.tensor([0, 0])),
+    lambda T: T.cross(T.ones(2, 3), T.ones(3)),
+    lambda T: T.repeat_interleave(T.arange(3), T.tensor([1.0, 0.0, 1.0])),
+    lambda T: T.tensor_split(T.arange(7), T.tensor(3.0)),
+    lambda T: T.tensor_split(T.tensor(3), 1),
+    lambda T: T.rot90(T.arange(3), 1),
+    lambda T: T.fliplr(T.arange(3)),
+    lambda T: T.diff(T.tensor([1, 4, 9]), prepend=T.tensor(0)),
+    lambda T: T.diag_embed(T.arange(2), 1, 0, 0),
+    lambda T: T.addcdiv(T.tensor([1.0]), T.tensor([2]), T.tensor([3])),
+    lambda T: T.zeros(2, 3).narrow(0, -3, 1),
+    lambda T: T.zeros(2, 3).narrow(0, 3, 0),
+    lambda T: T.equal(T.tensor([1]), 1),
+    lambda T: +T.zeros(3, dtype=T.bool),
+    lambda T: T.frac(T.zeros(3, dtype=T.int64)),
+    lambda T: T.lerp(T.tensor([1]), T.tensor([2]), 0.5),
+    lambda T: T.igamma(T.tensor([1]), T.tensor([1])),
+    lambda T: T.full((2,), nan, dtype=T.int64),
+    lambda T: T.amax(T.zeros(2, 0)),
+    lambda T: int(T.tensor([1, 2])),
+    lambda T: float(T.tensor([])),
+    lambda T: T.tensor([1, 2]).item(),
+    lambda T: T.func.grad(lambda x: x, argnums=())(T.tensor(1.0)),
+    lambda T: T.func.grad(lambda x: x, argnums=1.5)(T.tensor(1.0)),
+    lambda T: T.zeros(3, dtype=T.int64).uniform_(),
+    lambda T: T.normal(T.zeros(2), T.ones(3)),
+    lambda T: T.multinomial(T.tensor([]), 1),
+    lambda T: T.nn.functional.dropout2d(T.ones(2), 0.5),
+    lambda T: T.nn.functional.pad(T.ones(1, 3), (1, 0), "middle"),
+    lambda T: T.nn.Unflatten(1, (2, 3.0)),
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", REFUSED)
+def test_what_pytorch_refuses_is_refused_with_the_same_type(call: Callable[[Any], Any]) -> None:
+    with pytest.raises((RuntimeError, TypeError, ValueError, IndexError)) as theirs:
+        call(torch)
+    with pytest.raises(theirs.type):
+        call(tapegrad)
+
+
+ACCEPTED: list[Callable[[Any], Any]] = [
+    lambda T: T.arange(4).view(2, 2)[..., ...],
+    lambda T: T.arange(8).view(2, 2, 2)[0, ..., 1, ...],
+    lambda T: T.unique(T.zeros(0, 3), dim=0),
+    lambda T: T.zeros(3).narrow(0, 3, 0),
+    lambda T: T.full((2,), nan, dtype=T.bool),
+    lambda T: +T.ones(2),
+    lambda T: T.nn.functional.linear(T.ones(3), T.arange(3.0), T.tensor(1.0)),
+    lambda T: T.nn.functional.linear(T.ones(4, 3), T.arange(3.0)),
+]
+
+
+@pytest.mark.parametrize("call", ACCEPTED)
+def test_corners_that_pytorch_accepts(call: Callable[[Any], Any]) -> None:
+    assert_equal(described(call(tapegrad)), described(call(torch)))
+
+
+@pytest.mark.parametrize("name", ["var", "std", "var_mean", "std_mean"])
+@pytest.mark.parametrize("correction", [0, 1, 2, 3])
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_a_spread_without_degrees_of_freedom_warns(name: str, correction: int, n: int) -> None:
+    found = []
+    for T in (tapegrad, torch):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            out = described(getattr(T, name)(T.arange(float(n)), correction=correction))
+        found.append((out, [w.category for w in seen]))
+    (ours, warned), (theirs, expected) = found
+    assert_equal(ours, theirs)
+    assert warned == expected

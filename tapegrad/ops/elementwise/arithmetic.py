@@ -19,6 +19,7 @@ from ...core.dtypes import BOOL, COMPLEX, FLOAT
 from ...core.primitive import PRIMITIVES, Primitive
 from ...core.tensor import Tensor
 from ..families import binary, operator, pairs, unary
+from ..precision import check_numbers
 from ..table import In, Sample, attach, op
 from .comparison import (
     equal,
@@ -447,6 +448,12 @@ def pow_(input: Operand, exponent: Operand) -> Any:
     return pow(input, exponent) if root is None else root
 
 
+def _plus(self: Tensor) -> Tensor:
+    """+x is x; truth values have no sign."""
+    check_numbers(self, "+x")
+    return self
+
+
 # -- Python operators --------------------------------------------------------------------------
 
 operator("__add__", add, "__radd__", "__iadd__")
@@ -465,6 +472,6 @@ operator("__gt__", greater)
 operator("__ge__", greater_equal)
 attach(
     __neg__=fast.unary(neg, np.negative),
-    __pos__=lambda self: self,
+    __pos__=_plus,
     __abs__=fast.unary(abs, np.abs),
 )

@@ -108,8 +108,8 @@ def addcdiv(
     """
     if scaled is not None:
         value, tensor1, tensor2 = cast(Any, tensor1), tensor2, scaled
-    if not any(is_floating(x) or is_complex(x) for x in (input, tensor1, tensor2)):
-        raise RuntimeError("addcdiv needs a floating tensor; divide integers with div and add")
+    if not any(is_floating(x) or is_complex(x) for x in (tensor1, tensor2)):
+        raise RuntimeError("addcdiv divides floating tensors; divide integers with div and add")
     tensor1 = in_common_dtype(tensor1, input, tensor2)
     return input + (tensor1 if value == 1 else tensor1 * value) / tensor2
 

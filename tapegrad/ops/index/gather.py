@@ -427,6 +427,11 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Any:
     if index._array.ndim > 1:
         raise IndexError(f"index_select needs an index of 1 dimension, got {tuple(index.shape)}")
     d = normal_dim(dim, input._array.ndim)
+    if not input._array.ndim and index._array.size != 1:
+        raise RuntimeError(
+            "index_select: a tensor without dimensions has 1 slice, got "
+            f"{index._array.size} indices"
+        )
     if index._array.ndim == 0:
         (index,) = _at_least_1d(index)
     if input._array.ndim == 0:
@@ -514,6 +519,8 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Operand) -> Any:
     tensor([5., 0., 5.])
     """
     _check_index_tensor(index, "index_fill")
+    if index._array.ndim > 1:
+        raise RuntimeError(f"index_fill needs an index of 1 dimension, got {tuple(index.shape)}")
     if not input._array.ndim:
         return reshape_(index_fill(_at_least_1d(input)[0], dim, index, value), shape=())
     d = normal_dim(dim, input._array.ndim)

@@ -221,9 +221,11 @@ def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
         raise IndexError(f"{used} indices for a tensor of {len(shape)} dimensions {tuple(shape)}")
     missing = [_WHOLE] * (len(shape) - used)
     at = [n for n, i in enumerate(items) if i is Ellipsis]
-    if len(at) > 1:
-        raise IndexError("an index may have only one Ellipsis (...)")
-    items = items[: at[0]] + missing + items[at[0] + 1 :] if at else items + missing
+    if at:  # the first stands for all that is missing, and others for nothing
+        later = [i for i in items[at[0] + 1 :] if i is not Ellipsis]
+        items = items[: at[0]] + missing + later
+    else:
+        items = items + missing
 
     static: list[Any] = []
     after: list[int] = []

@@ -116,6 +116,8 @@ def searchsorted(
             f"got {sorter.dtype} and {tuple(sorter.shape)}"
         )
     check_numbers(sorted_sequence, "searchsorted")
+    if not sorted_sequence._array.ndim:
+        raise RuntimeError("searchsorted needs a sequence of at least one dimension, got a number")
     edges = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
     values: Any = input if isinstance(input, Tensor) else _tensor(input, device=edges.device)
     lead = edges._array.shape[:-1]
@@ -272,7 +274,8 @@ def unique(
     not_recorded(input, "unique()")
     refuse_complex(input, "unique")
     axis = None if dim is None else normal_dim(dim, input._array.ndim)
-    if axis is not None and 0 in input._array.shape and input._array.shape[axis]:
+    shape = input._array.shape
+    if axis is not None and shape.count(0) > (not shape[axis] if shape else 0):
         raise RuntimeError(f"unique: slices of shape {tuple(input.shape)} along {dim} are empty")
     module = xp.module(input._array)
     half = numeric.is_bfloat16(input._array.dtype)  # which NumPy cannot order if there is NaN

@@ -185,6 +185,8 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     n = input._array.ndim + 1
     size = input._array.shape[-1] + abs(offset)
     first, second = normal_dim(dim1, n), normal_dim(dim2, n)
+    if first == second:
+        raise RuntimeError(f"diag_embed needs two different dimensions, got {dim1} and {dim2}")
     shape = list(input._array.shape[:-1])
     for d in sorted((first, second)):
         shape.insert(d, size)

@@ -429,7 +429,8 @@ linear_: Primitive = define(
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """input @ weight.T + bias.
 
-    `input` is (..., features), `weight` (outputs, features), `bias` (outputs,).
+    `input` is (..., features), `weight` (outputs, features), `bias` (outputs,); a weight of one
+    dimension, (features,), gives one number for each row.
 
     >>> import tapegrad
     >>> weight = tapegrad.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
@@ -438,6 +439,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """
     shape = input._array.shape
     if weight._array.ndim != 2 or not shape or shape[-1] != weight._array.shape[1]:
+        if weight._array.ndim == 1 and shape and shape[-1:] == weight._array.shape:
+            out = matmul(input, weight)  # one output, which has no dimension
+            return out if bias is None else out + bias
         raise _mismatch(
             "linear",
             input,

@@ -69,6 +69,11 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Any:
     >>> tapegrad.cross(tapegrad.tensor([1.0, 0.0, 0.0]), tapegrad.tensor([0.0, 1.0, 0.0]))
     tensor([0., 0., 1.])
     """
+    if input._array.ndim != other._array.ndim:
+        raise RuntimeError(
+            f"cross needs two tensors of as many dimensions, got the shapes {tuple(input.shape)} "
+            f"and {tuple(other.shape)}"
+        )
     shape = np.broadcast_shapes(input._array.shape, other._array.shape)
     if dim is None:
         if 3 not in shape:

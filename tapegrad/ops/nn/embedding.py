@@ -322,6 +322,8 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     tensor(True)
     """
     shape = tuple(input._array.shape)
+    if len(shape) < 2:
+        raise RuntimeError(f"dropout2d needs at least 2 dimensions, got shape {shape}")
     if len(shape) == 3:
         warnings.warn(
             "dropout2d takes an input of 3 dimensions as (batch, channels, length) and drops "

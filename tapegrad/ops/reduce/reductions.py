@@ -162,7 +162,7 @@ def mean(
     tensor([1.5000, 3.5000])
     """
     x = input if dtype is None else input.to(as_dtype(dtype))
-    check_floating(x, "mean", complex=True)
+    check_floating(x, "mean", complex=True, error=RuntimeError)
     return mean_.direct(x, {"dims": normal_dims(dim, x._array.ndim), "keepdim": bool(keepdim)})
 
 
@@ -176,7 +176,7 @@ def nanmean(
     >>> tapegrad.nanmean(tapegrad.tensor([1.0, tapegrad.nan, 2.0]))
     tensor(1.5000)
     """
-    check_floating(input, "nanmean")
+    check_floating(input, "nanmean", error=RuntimeError)
     there = c.logical_not(c.isnan(input)).to(input.dtype)
     return sum(_nansum(input), dim, keepdim, dtype=dtype) / sum(there, dim, keepdim)
 

@@ -7,6 +7,7 @@ precision is computed in float32 and rounded once.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,13 +94,20 @@ std_: Primitive = define(
 def _spread_op(
     primitive: Any, what: str, input: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any
 ) -> Any:
-    check_floating(input, what, complex=True)
+    check_floating(input, what, complex=True, error=RuntimeError)
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if correction is None:
         correction = 1 if unbiased is None or unbiased else 0
     dims = normal_dims(dim, input._array.ndim)
     params = {"dims": dims, "keepdim": bool(keepdim), "correction": correction}
+    if count(input._array.shape, dims) <= correction:
+        warnings.warn(
+            f"{what} of {count(input._array.shape, dims)} elements with a correction of "
+            f"{correction} has no degrees of freedom left, so it is NaN or infinite",
+            UserWarning,
+            stacklevel=3,
+        )
     if is_complex(input):  # that of both parts together
         variance = var_(input.real, **params) + var_(input.imag, **params)
         return variance if primitive is var_ else _root(variance)
@@ -342,7 +350,7 @@ def norm(
     (tensor(5.), tensor(7.))
     """
     x = input if dtype is None else input.to(as_dtype(dtype))
-    check_floating(x, "norm", complex=True)
+    check_floating(x, "norm", complex=True, error=RuntimeError)
     x = abs(x) if is_complex(x) else x
     if p == "nuc":
         from ..factors.older import nuclear_norm  # loaded at first use

@@ -86,6 +86,8 @@ def equal(input: Tensor, other: Tensor) -> bool:
     >>> tapegrad.equal(tapegrad.tensor([1, 2]), tapegrad.tensor([1, 2]))
     True
     """
+    if not isinstance(other, Tensor):
+        raise TypeError(f"equal compares two tensors, got {type(other).__name__}")
     a, b = _raw(input), _raw(other)
     return a.shape == b.shape and bool((a == b).all())
 

@@ -130,7 +130,7 @@ def pad(
         out = padded(input, whole, 0 if value is None else value)
         return input.clone() if out is input else out
     if mode not in ("reflect", "replicate", "circular"):
-        raise RuntimeError(
+        raise NotImplementedError(
             f"pad: mode must be 'constant', 'reflect', 'replicate' or 'circular', got {mode!r}"
         )
     if value is not None and value != 0:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...core import numeric, xp
 from ...core.batch_rules import adapted, shifted, sized
+from ...core.dtypes import int64
 from ...core.primitive import MOVEMENT, Primitive, define
 from ...core.storage import owner_of
 from ...core.strided import strided_
@@ -235,7 +236,7 @@ def repeat_interleave(
 
 def _counts(repeats: Any) -> Any:
     if not numeric.is_integer(repeats._array.dtype) or repeats._array.ndim > 1:
-        raise RuntimeError("repeat_interleave needs repeats as integers in one dimension")
+        raise NotImplementedError("repeat_interleave needs repeats as integers in one dimension")
     not_recorded(repeats, "repeat_interleave with a tensor of repeats")
     counts = np.asarray(repeats.cpu()._array)
     if counts.size and counts.min() < 0:
@@ -271,7 +272,15 @@ def tensor_split(
     if len(chosen) != 1:
         raise TypeError(f"tensor_split needs the indices or the number of pieces once, got {named}")
     given = chosen[0]
-    given = given.tolist() if isinstance(given, Tensor) else given
+    if isinstance(given, Tensor):
+        if given.dtype is not int64 or given._array.ndim > 1:
+            raise RuntimeError(
+                "tensor_split needs an int64 tensor of at most one dimension, got "
+                f"{given.dtype} of shape {tuple(given.shape)}"
+            )
+        given = given.tolist()
+    if not input._array.ndim:
+        raise RuntimeError("tensor_split needs a tensor of at least one dimension")
     d = normal_dim(dim, input._array.ndim)
     length = input._array.shape[d]
     if isinstance(given, int):
@@ -335,8 +344,10 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
     tensor([[2, 4],
             [1, 3]])
     """
-    if len(dims) != 2:
-        raise RuntimeError(f"rot90 needs two dimensions, got {list(dims)}")
+    if len(dims) != 2 or input._array.ndim < 2:
+        raise RuntimeError(
+            f"rot90 needs two dimensions, got {list(dims)} for a tensor of {input._array.ndim}"
+        )
     a, b = (normal_dim(d, input._array.ndim) for d in dims)
     if a == b:
         raise RuntimeError(f"rot90 needs two different dimensions, got {list(dims)}")
@@ -380,6 +391,12 @@ def diff(
     if n == 0:
         return input.clone()
     parts = [x for x in (prepend, input, append) if x is not None]
+    for x in parts:
+        if x._array.ndim != input._array.ndim:
+            raise RuntimeError(
+                f"diff needs prepend and append of {input._array.ndim} dimensions, got shape "
+                f"{tuple(x.shape)}"
+            )
     x = parts[0] if len(parts) == 1 else cat_(*parts, dim=d)
     for _ in range(n):
         length = max(x._array.shape[d] - 1, 0)

@@ -207,6 +207,8 @@ def fliplr(input: Tensor) -> Any:
     tensor([[2, 1],
             [4, 3]])
     """
+    if input._array.ndim < 2:
+        raise RuntimeError("fliplr needs a tensor of at least two dimensions")
     return flip(input, 1)
 
 

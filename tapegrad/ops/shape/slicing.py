@@ -99,6 +99,8 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Any:
             f"narrow needs an integer as start, got {start.dtype} of shape {tuple(start.shape)}"
         )
     start = int(start)
+    if not -shape[d] <= start <= shape[d]:
+        raise IndexError(f"narrow: {start} is no start in dimension {d} of size {shape[d]}")
     start = start + shape[d] if start < 0 else start
     if length < 0 or start < 0 or start + length > shape[d]:
         raise RuntimeError(

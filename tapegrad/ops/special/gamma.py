@@ -25,7 +25,7 @@ def special_pair(name: str) -> Any:
     def kernel(x: Any, y: Any) -> Any:
         arrays = [z for z in (x, y) if hasattr(z, "dtype")]
         if numeric.is_exact(arrays[0].dtype):
-            raise RuntimeError(f"{name} needs floating tensors; use .float() first")
+            raise NotImplementedError(f"{name} needs floating tensors; use .float() first")
         function = getattr(xp.special(arrays[0]), name)
         if any(numeric.is_half(z.dtype) for z in arrays):
             wide = [xp.widened(z) if hasattr(z, "dtype") else z for z in (x, y)]
