@@ -570,3 +570,20 @@ def test_linear_with_a_weight_of_one_dimension() -> None:
 def test_addcdiv_divides_no_integers() -> None:
     with pytest.raises(RuntimeError, match="integers"):
         tg.addcdiv(tg.ones(1), tg.tensor([2]), tg.tensor([3]))
+
+
+def test_each_resize_counts_as_a_change() -> None:
+    x = tg.zeros(1)
+    x.resize_((1, 2))
+    assert x._version == 1
+    x.resize_as_(tg.zeros(3))
+    assert x._version == 2
+    x.resize_(3)
+    assert x._version == 2
+    x.resize_(2)
+    assert x._version == 3
+
+
+def test_functional_call_takes_mappings() -> None:
+    with pytest.raises(ValueError, match="mappings"):
+        tg.func.functional_call(nn.Linear(2, 1), 3, tg.ones(2))

@@ -141,8 +141,10 @@ def resize(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     for tape in STATE.tapes:
         tape.note_replaced(tensor, "resizing it")
     own(tensor)
+    earlier = storage.version(tensor._array)
     tensor._array = _resized(tensor._array, shape)
     storage.note(tensor._array)
+    storage.count_from(tensor._array, earlier)
     tensor._view = None
     if tensor._extra is not None:
         tensor._extra.last_relayout = next(numbers)

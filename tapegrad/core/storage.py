@@ -140,6 +140,12 @@ def version(array: Any) -> int:
     return 0 if mutation is None else mutation.count
 
 
+def count_from(array: Any, earlier: int) -> None:
+    """Count changes on from those of the memory that this array has taken the place of."""
+    mutation = _change_of(owner_of(array))
+    mutation.count = max(mutation.count, earlier + 1)
+
+
 def changed_since(array: Any, number: float) -> Mutation | None:
     """The latest change of the memory of `array`, if its sequence number is above `number`."""
     mutation = find(array)

@@ -264,6 +264,7 @@ REFUSED: list[Callable[[Any], Any]] = [
     lambda T: T.nn.functional.dropout2d(T.ones(2), 0.5),
     lambda T: T.nn.functional.pad(T.ones(1, 3), (1, 0), "middle"),
     lambda T: T.nn.Unflatten(1, (2, 3.0)),
+    lambda T: T.func.functional_call(T.nn.Linear(2, 1), 3, T.ones(2)),
 ]
 
 

@@ -106,6 +106,10 @@ def functional_call(
     else:
         values = {}
         for part in given if isinstance(given, (tuple, list)) else (given,):
+            if not isinstance(part, Mapping):
+                raise ValueError(
+                    f"functional_call takes mappings of names to tensors, got {type(part).__name__}"
+                )
             repeated = values.keys() & part.keys()
             if repeated:
                 raise ValueError(f"{sorted(repeated)} are given twice")
