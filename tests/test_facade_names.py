@@ -242,3 +242,30 @@ print(_tuple_postprocess((1,), False), _tuple_postprocess(((1,), (2,)), (True, F
         "False False",
         "1 (1, 2)",
     ]
+
+
+def test_line_search_and_forks(tmp_path):
+    printed = run(
+        tmp_path,
+        """
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.optim.lbfgs import _cubic_interpolate, _strong_wolfe
+
+def squares(x, t, d):
+    y = (x + t * d).requires_grad_()
+    loss = ((y - 1) ** 2).sum()
+    return float(loss), torch.autograd.grad(loss, y)[0]
+
+x = torch.zeros(3, dtype=torch.float64)
+loss, gradient = squares(x, 0, x)
+loss, gradient, t, count = _strong_wolfe(squares, x, 2.0, -gradient, loss, gradient,
+                                         -gradient.dot(gradient))
+print(loss, gradient.tolist(), t, count)
+print(_cubic_interpolate(0.0, 1.0, -2.0, 2.0, 1.0, 2.0))
+with unset_fake_temporarily():
+    future = torch.jit.fork(torch.add, x, 1)
+print(torch.jit.wait(future).tolist(), torch._C._is_tracing(), isinstance(future, torch.Future))
+""",
+    )
+    assert printed == ["0.0 [0.0, 0.0, 0.0] 0.5 2", "1.0", "[1.0, 1.0, 1.0] False True"]

@@ -49,6 +49,11 @@ def _get_tracing_state() -> None:
     return
 
 
+def _is_tracing() -> bool:
+    """False: nothing is traced."""
+    return False
+
+
 def _is_torch_function_enabled() -> bool:
     """Whether `__torch_function__` is asked: only of classes that have one."""
     return True

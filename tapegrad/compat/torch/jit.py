@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+from ...futures import Future
 from ...nn.module import Module
 from ..absent import absent, absent_class
 
@@ -27,8 +28,18 @@ save = absent("torch.jit.save", _NO_SCRIPT)
 load = absent("torch.jit.load", _NO_SCRIPT)
 freeze = absent("torch.jit.freeze", _NO_SCRIPT)
 optimize_for_inference = absent("torch.jit.optimize_for_inference", _NO_SCRIPT)
-fork = absent("torch.jit.fork", "call the function")
-wait = absent("torch.jit.wait", "call the function")
+
+
+def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+    """The result of a function, which runs at once, as a Future; there is no other thread."""
+    future: Future[Any] = Future()
+    future.set_result(func(*args, **kwargs))
+    return future
+
+
+def wait(future: Future[Any]) -> Any:
+    """The result that a Future of `fork` holds."""
+    return future.wait()
 
 
 class Error(RuntimeError):

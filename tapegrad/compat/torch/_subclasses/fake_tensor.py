@@ -1,5 +1,7 @@
 """`torch._subclasses.fake_tensor`: tensors without values, which there are none of here."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ...absent import absent_class
@@ -12,3 +14,9 @@ FakeTensorMode = absent_class("torch._subclasses.fake_tensor.FakeTensorMode", _I
 def is_fake(x: Any) -> bool:
     """False: every tensor has values."""
     return False
+
+
+@contextmanager
+def unset_fake_temporarily() -> Iterator[None]:
+    """Nothing to leave: no mode makes tensors without values."""
+    yield

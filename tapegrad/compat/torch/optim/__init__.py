@@ -1,0 +1,1 @@
+"""`torch.optim`: what it has beside `tapegrad.optim`."""
