@@ -282,6 +282,7 @@ def test_groups_take_the_learning_rate_by_both_names():
     ("function", "advice"),
     [
         (lambda x: tg.bincount(x), r"bincount\(\) \(use scatter_add\)"),
+        (lambda x: tg.unique(x), r"unique\(\) \(call it outside"),
         (lambda x: tg.nn.functional.one_hot(x), r"one_hot without num_classes \(give num_classes"),
         (
             lambda x: tg.nn.utils.rnn.pack_padded_sequence(tg.ones(3, 3), x, enforce_sorted=False),

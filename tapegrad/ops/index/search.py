@@ -271,7 +271,7 @@ def unique(
     >>> values, counts
     (tensor([1, 3]), tensor([1, 2]))
     """
-    not_recorded(input, "unique()")
+    not_recorded(input, "unique() (call it outside)")
     refuse_complex(input, "unique")
     axis = None if dim is None else normal_dim(dim, input._array.ndim)
     shape = input._array.shape
@@ -327,7 +327,7 @@ def unique_consecutive(
     tensor([3, 1, 3])
     """
     refuse_complex(input, "unique_consecutive")
-    not_recorded(input, "unique_consecutive()")
+    not_recorded(input, "unique_consecutive() (call it outside)")
     array = input._array
     module = xp.module(array)
     rows = array.reshape(-1) if dim is None else array
