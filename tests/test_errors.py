@@ -221,6 +221,11 @@ WAYS_OUT = {
         TypeError,
         "GRU needs hx as one tensor, got tuple",
     ),
+    "two states for a GRUCell": (
+        lambda: tg.nn.GRUCell(2, 3)(tg.ones(1, 2), (tg.ones(1, 3), tg.ones(1, 3))),
+        TypeError,
+        "GRUCell: hidden must be a tensor, got tuple",
+    ),
     "numbers as states of an LSTM": (
         lambda: tg.nn.LSTM(2, 3)(tg.ones(4, 1, 2), (0, 0)),
         TypeError,

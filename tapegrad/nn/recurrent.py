@@ -485,8 +485,10 @@ class RNNCellBase(Module):
             )
             states = [zeros] * count
         for i, state in enumerate(states):
+            what = "hidden" if count == 1 else f"hx[{i}]"
+            if not isinstance(state, Tensor):
+                raise TypeError(f"{name}: {what} must be a tensor, got {type(state).__name__}")
             if state.ndim not in (1, 2):
-                what = "hidden" if count == 1 else f"hx[{i}]"
                 raise ValueError(
                     f"{name}: {what} must be (features,) or (batch, features), got {state.ndim} "
                     "dimensions"
