@@ -242,6 +242,57 @@ def test_a_learning_rate_that_is_a_tensor() -> None:
         assert pair.replayed == before + 2
 
 
+@pytest.mark.filterwarnings("ignore:compiled function .* runs eagerly")
+@pytest.mark.parametrize("compiles", [False, True])
+def test_a_gradient_that_shows_the_memory_of_a_tensor(compiles: bool) -> None:
+    """What a step writes to would change while it still reads the gradient."""
+
+    def trained(is_fast: bool) -> list[float]:
+        parameters = [tg.tensor(1.5 + i, requires_grad=True) for i in range(4)]
+        # One tensor alone is updated by Python, and several ones by native code.
+        optimizers = [optim.Adam([p], lr=0.1, amsgrad=True, maximize=True) for p in parameters]
+        if is_fast:
+            optimizers = [optim.Adam(parameters, lr=0.1, amsgrad=True, maximize=True)]
+
+        def step() -> None:
+            for optimizer in optimizers:
+                optimizer.step()
+
+        run = tg.compile(step) if is_fast and compiles else step
+        for call in range(8):
+            for parameter in parameters:
+                parameter.grad = parameter.detach() if call in (4, 5) else tg.tensor(1.0)
+            run()
+        averages = [s["exp_avg"] for o in optimizers for s in o.state.values()]
+        return [t.item() for t in (*parameters, *averages)]
+
+    np.testing.assert_allclose(trained(True), trained(False), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:compiled function .* runs eagerly")
+@pytest.mark.parametrize("of_argument", [False, True])
+def test_a_gradient_that_shows_what_the_function_changes(of_argument: bool) -> None:
+    def trained(is_fast: bool) -> list[Any]:
+        parameter, buffer = tg.ones(3, requires_grad=True), tg.ones(6)
+
+        def step(x: Any) -> None:
+            gradient: Any = parameter.grad
+            negative = -gradient
+            x += negative.sum() * 0.1
+            buffer.add_(negative.sum() * 0.2 + gradient.sum())
+            x += (negative * negative).sum() * 0.01
+
+        run = tg.compile(step) if is_fast else step
+        given = tg.ones(6)
+        for call in range(8):
+            shown = given if of_argument else buffer
+            parameter.grad = shown[:3] if call in (4, 5) else tg.full((3,), 0.5)
+            run(given)
+        return [*given.tolist(), *buffer.tolist()]
+
+    np.testing.assert_allclose(trained(True), trained(False), rtol=1e-5)
+
+
 def test_memory_does_not_grow() -> None:
     import gc
 

@@ -117,7 +117,23 @@ class Capture(CaptureLog):
         grads = [g.id for _, g in self.first_grads.values() if g is not None]
         if len(set(grads)) < len(grads):
             self.obstacle = self.obstacle or "two of the tensors that it uses share one .grad"
+        if self._reads_shared_gradient():
+            self.obstacle = self.obstacle or "it reads a .grad that shows another tensor's memory"
         return slots
+
+    def _reads_shared_gradient(self) -> bool:
+        """Whether a gradient that a leaf came with was found as another tensor, or as its part.
+
+        A later gradient of that leaf is not found there.
+        """
+        twins = {id(t._array) for t in self.twins.values()}
+        return any(
+            id(grad._array) in twins
+            or (grad.id in self.positions and grad.id in self.slots)
+            or (grad._view is not None and grad._view[0].id in self.slots)
+            for _, grad in self.first_grads.values()
+            if grad is not None
+        )
 
     def _check_histories(self) -> None:
         """Notice tensors from outside that have another history than before."""

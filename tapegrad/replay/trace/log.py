@@ -212,6 +212,7 @@ class CaptureLog(Tape):
         number = self._number_of(tensor)
         if number is not None and tensor.id < self.start and tensor.id not in self.externals:
             self.twins[tensor.id] = tensor
+            self._keep_grad(tensor)
         if number is None:
             number = tensor.id
             self.known[number] = Value(number, tensor._array.shape, tensor._array.dtype)

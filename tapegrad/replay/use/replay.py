@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
 
 from ...core import storage
-from ...core.arrays import allocator, bounds, is_writable, layout_of, memory_of
+from ...core.arrays import allocator, bounds, is_writable, layout_of, may_share, memory_of
 from ...core.inplace import through
 from ...core.modes import numbers, set_grad_enabled
 from ...core.tape import Entry, new_entry
@@ -140,6 +140,7 @@ class Replay:
         self.hooks = [_hooks_of(t) for t in self.tensors]
         #: which captured tensors share memory
         self.sharing = overlaps(self.arrays)
+        self.memories = _memories(self.arrays)
         self._test: Callable[[], bool] | None = None
 
     def take(self, earlier: Replay) -> None:
@@ -218,8 +219,14 @@ class Replay:
     def _refused_gradients(self, tensors: list[Tensor]) -> str | None:
         """Why gradients that are read do not fit."""
         grads = [slot.find(tensors) for slot in self.grads_read]
-        if len(grads) > 1 and len({id(memory_of(g._array)) for g in grads}) < len(grads):
+        memories = _memories(g._array for g in grads)
+        if len(memories) < len(grads):
             return "two tensors share a .grad"
+        given = [t._array for t in tensors]
+        if not memories.isdisjoint(self.memories) or not memories.isdisjoint(_memories(given)):
+            others = [*self.arrays, *given]
+            if any(may_share(g._array, other) for g in grads for other in others):
+                return "a .grad shares memory with another tensor"
         for slot, found in zip(self.grads_read, grads, strict=True):
             grad, leaf = found._array, slot.leaf.find(tensors)._array
             if not grad.flags.c_contiguous or (grad.dtype, grad.shape) != (leaf.dtype, leaf.shape):
@@ -271,6 +278,7 @@ class Replay:
         if overlaps(arrays) != self.sharing:
             return False
         self.owners = {id(storage.owner_of(a)) for a in arrays}
+        self.memories = _memories(arrays)
         # What an interrupt leaves half bound is bound again, for only then it counts as seen.
         if self.executable is not None:
             self._bind(self.executable, arrays)
@@ -405,6 +413,11 @@ class Replay:
                 return through(leaf.chain, base)
         assert isinstance(leaf, Plain)
         return leaf.value
+
+
+def _memories(arrays: Iterable[Any]) -> set[int]:
+    """The objects that own the memory of arrays, by id."""
+    return {id(memory_of(a)) for a in arrays}
 
 
 def _made_in(recording: Recording) -> Iterator[Made]:

@@ -79,9 +79,11 @@ class Update:
         if stays or recording.obstacle is not None or recording.grads:
             return
         replay = Replay(recording, target=target)
+        if replay.refusal([]) is not None:
+            return
         replay.build()
         assert replay.executable is not None
-        if replay.executable.callbacks or replay.refusal([]) is not None:
+        if replay.executable.callbacks:
             return
         snapshot.restore()
         if len(self.replays) >= MOST_RECORDINGS:
