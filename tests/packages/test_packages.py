@@ -23,6 +23,7 @@ TOLERANCE = {
     "keras": 1e-5,
     "neuralop": 1e-5,
     "peft": 1e-5,
+    "snntorch": 1e-5,
     "stable_baselines3": 1e-5,
     "transformers": 1e-5,
     "transformers_more": 1e-5,
