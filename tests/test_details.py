@@ -587,3 +587,18 @@ def test_each_resize_counts_as_a_change() -> None:
 def test_functional_call_takes_mappings() -> None:
     with pytest.raises(ValueError, match="mappings"):
         tg.func.functional_call(nn.Linear(2, 1), 3, tg.ones(2))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_transposed_convolution_of_windows_that_move_far(compiled: bool) -> None:
+    # Cut into loops for each of the 4096 positions inside a step, it hung while it was compiled.
+    weight = tg.arange(4096.0).reshape(1, 1, 16, 16, 16)
+    x = tg.tensor([[[[[2.0]], [[3.0]]]]])
+
+    def run(x: tg.Tensor) -> tg.Tensor:
+        return F.conv_transpose3d(x, weight, stride=16)
+
+    call = tg.compile(run) if compiled else run
+    out = [call(x) for _ in range(3)][-1]
+    assert out.shape == (1, 1, 32, 16, 16)
+    assert bool((out == tg.cat([2 * weight, 3 * weight], 2)).all())

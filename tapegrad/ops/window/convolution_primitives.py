@@ -32,6 +32,10 @@ _MAX_STEP = 4
 # Channels of a group from which on native code copies patches of an image. With fewer it reads them
 # in place; then what lies apart is copied together before, and apart again after.
 _MIN_CHANNELS_COPIED = 48
+# Parts into which a gradient of the input is cut, one for each position inside a step of the
+# window, each with loops of its own. One pass over 4096 of them (a step of 16 in three dimensions)
+# took more than 20 s; NumPy needs 0.2 s for the result.
+_MAX_PARTS = 512
 # Channels of a group from which on that copy pays for the gradient of a filter: with fewer, few
 # multiplications read what was copied (depthwise, 256 channels of 28x28, stride 2: 0.7 instead of
 # 1.4 ms).
@@ -200,6 +204,8 @@ def _convolution_input_in_loops(
     if max(window.stride) == 1:
         _transposed_in_loops(b, out, grad, weight, window, groups)
         return
+    if math.prod(window.stride) > _MAX_PARTS:
+        b.refuse(f"windows that move by {window.stride} make too many parts")
     once = (1,) * window.dims
     for remainders in itertools.product(*map(range, window.stride)):
         phases = [_phase(window, axis, r) for axis, r in enumerate(remainders)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -126,6 +126,10 @@ class Builder:
         return self.view(out) if id(owner_of(out)) in self._memories else None
 
     # -- loops -------------------------------------------------------------------------------
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Leave the operation to NumPy."""
+        raise NoLowering(reason)
 
     def fill(self, out: Any, number: Any) -> None:
         """out[...] = number"""
