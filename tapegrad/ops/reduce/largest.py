@@ -36,7 +36,7 @@ def _not_empty(
     x: Any, dims: tuple[int, ...], what: str, error: type[Exception] = IndexError
 ) -> None:
     if x._array.size == 0 and count(x._array.shape, dims) == 0:
-        raise (RuntimeError if len(dims) == x._array.ndim > 1 else error)(
+        raise error(
             f"{what} of no elements has no value: a tensor of shape {tuple(x.shape)} is empty "
             f"along {dims}"
         )
