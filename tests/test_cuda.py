@@ -89,6 +89,19 @@ def test_moving():
     assert "device='cuda:0'" in repr(y)
 
 
+def test_what_a_gpu_is():
+    about = tg.cuda.get_device_properties(0)
+    assert (about.name, about.major) == (
+        tg.cuda.get_device_name(),
+        tg.cuda.get_device_capability("cuda:0")[0],
+    )
+    assert about.total_memory > 0
+    tg.cuda.set_device("cuda:0")
+    with tg.cuda.device(0):
+        assert tg.cuda.current_device() == 0
+    assert tg.cuda.is_initialized()
+
+
 def test_mixing_devices_is_an_error_but_numbers_may_join():
     a, b = tg.ones(3), tg.ones(3, device="cuda")
     with pytest.raises(RuntimeError, match="cpu and cuda:0"):

@@ -97,6 +97,29 @@ def test_a_script_chooses_its_device_and_marks_its_functions() -> None:
         tg.jit.trace(double, tg.ones(2))
 
 
+def test_questions_about_gpus_without_one() -> None:
+    if tg.cuda.is_available():
+        pytest.skip("needs a machine without a GPU")
+    assert not any((tg.cuda.is_initialized(), tg.cuda.is_bf16_supported()))
+    assert tg.cuda.get_rng_state_all() == []
+    with tg.cuda.device(0):
+        pass
+    for question in (tg.cuda.get_device_properties, tg.cuda.get_device_name):
+        with pytest.raises(RuntimeError, match="needs CuPy and an NVIDIA GPU"):
+            question(0)
+    with pytest.raises(RuntimeError, match="needs CuPy and an NVIDIA GPU"):
+        tg.cuda.set_device(0)
+
+
+def test_one_generator_serves_all_devices() -> None:
+    state = tg.cuda.get_rng_state()
+    first = tg.rand(3)
+    tg.cuda.set_rng_state(state)
+    assert tg.equal(first, tg.rand(3))
+    tg.cuda.manual_seed(5)
+    assert tg.initial_seed() == tg.cuda.initial_seed() == 5
+
+
 def test_sizes() -> None:
     from tapegrad.nn.modules.utils import _ntuple, _pair, _reverse_repeat_tuple, _single
 

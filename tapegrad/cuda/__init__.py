@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from .. import random
 from ..core.deferred import settle
 from ..core.device import cupy
 from ..core.exhaustion import OutOfMemoryError
+from .devices import (
+    current_device,
+    device,
+    device_count,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    init,
+    is_available,
+    is_bf16_supported,
+    is_initialized,
+    set_device,
+)
 from .memory import (
     max_memory_allocated,
     max_memory_cached,
@@ -42,10 +56,19 @@ __all__ = [
     "current_device",
     "current_stream",
     "default_stream",
+    "device",
     "device_count",
     "empty_cache",
+    "get_device_capability",
     "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
+    "init",
+    "initial_seed",
     "is_available",
+    "is_bf16_supported",
+    "is_initialized",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
@@ -60,34 +83,15 @@ __all__ = [
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
     "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_rng_state",
+    "set_rng_state_all",
     "set_stream",
     "stream",
     "synchronize",
 ]
-
-
-def device_count() -> int:
-    """How many GPUs CuPy can use; 0 without CuPy."""
-    try:
-        return int(cupy().cuda.runtime.getDeviceCount())
-    except RuntimeError:
-        return 0
-
-
-def is_available() -> bool:
-    """Whether tensors can live on a GPU here."""
-    return device_count() > 0
-
-
-def current_device() -> int:
-    """The index of the GPU in use."""
-    return int(cupy().cuda.runtime.getDevice())
-
-
-def get_device_name(index: int = 0) -> str:
-    """The name of a GPU."""
-    name: Any = cupy().cuda.runtime.getDeviceProperties(index)["name"]
-    return name.decode() if isinstance(name, bytes) else str(name)
 
 
 def manual_seed(seed: int) -> None:
@@ -96,6 +100,29 @@ def manual_seed(seed: int) -> None:
 
 
 manual_seed_all = manual_seed
+seed = seed_all = random.seed
+initial_seed = random.initial_seed
+
+
+def get_rng_state(device: Any = None) -> Any:
+    """The state of the generator, which serves all devices."""
+    return random.get_rng_state()
+
+
+def set_rng_state(new_state: Any, device: Any = None) -> None:
+    """Bring the generator, which serves all devices, back to a state."""
+    random.set_rng_state(new_state)
+
+
+def get_rng_state_all() -> list[Any]:
+    """The state of the generator, once for each GPU."""
+    return [random.get_rng_state() for _ in range(device_count())]
+
+
+def set_rng_state_all(new_states: Iterable[Any]) -> None:
+    """Bring the generator back to the first of the states: it serves all GPUs."""
+    for state in list(new_states)[:1]:
+        random.set_rng_state(state)
 
 
 def empty_cache() -> None:

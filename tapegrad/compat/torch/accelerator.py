@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import cuda
-from ...core.device import as_device, device
+from ...core.device import device
 
 
 def is_available() -> bool:
@@ -32,13 +32,8 @@ current_device_idx = current_device_index
 
 
 def set_device_index(device: Any) -> None:
-    """Use the GPU of a number."""
-    index = device if isinstance(device, int) else as_device(device).index or 0
-    if index != cuda.current_device():
-        raise NotImplementedError(
-            "torch.accelerator.set_device_index does not exist in tapegrad; "
-            "name the device of each tensor: device='cuda:1'"
-        )
+    """Make the GPU of a number the one in use."""
+    cuda.set_device(device)
 
 
 def synchronize(device: Any = None) -> None:
