@@ -1,4 +1,4 @@
-"""Passes: programs come in, better programs go out. They know no machine.
+"""Passes: functions from program to program that keep the meaning and know no machine.
 
 simplify ─> lower (builder, loops) ─> sink_writes ─> fuse ─> rematerialize
 """

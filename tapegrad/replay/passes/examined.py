@@ -1,12 +1,12 @@
-"""Examined indices: an index that an earlier loop has examined cannot be out of range later.
+"""Examined indices: an index that an earlier loop has checked cannot be out of range later.
 
 Comes in: a program whose loops are final. Goes out: the same program, in which fewer instructions
 may find bad data. Called by `pipeline.py`.
 
-An error must be found before the first change of memory from outside. The backward pass of an
+An error must be found before the first write to memory from outside. The backward pass of an
 embedding looks up the same indices as its forward pass, near the end of a step. If it could still
-fail, all parameters that were computed before it would wait for it in memory of their own, and be
-copied where they belong at the end: that takes as long as half of Adam.
+fail, all parameters updated before it would wait in scratch memory and be copied to their own
+memory at the end: that takes half as long as Adam.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Range = tuple[int, int]
 
 
 def examined(program: Program) -> Program:
-    """With `known` set where an earlier loop fails if the same indices are out of range."""
+    """Set `known` on picks whose indices an earlier loop has checked for the same size."""
     ranges: set[Range] = set()
     return program.with_instructions([_known(x, ranges) for x in program.instructions])
 
 
 def _known(instruction: Instruction, ranges: set[Range]) -> Instruction:
-    """An instruction that relies on what is known; what it examines itself is known after it."""
+    """Mark the known picks of an instruction; add what it checks itself to `ranges`."""
     if not isinstance(instruction, Loop) or not size_of(instruction.shape):
         return instruction
     found: set[Range] = set()
@@ -58,7 +58,7 @@ def _accesses(loop: Loop) -> list[Access]:
 
 
 def _examines_all(pick: Pick, shape: Shape) -> bool:
-    """Whether a loop of a shape looks at all elements of the value whose elements are indices."""
+    """Whether a loop over `shape` reads, and so checks, every index of a pick."""
     index = pick.index
     if pick.checked or pick.known or index.offset or index.picks:
         return False

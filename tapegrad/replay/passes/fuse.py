@@ -1,9 +1,9 @@
 """Fusion: loops over the same elements become one, and values in between stay in registers.
 
-Comes in: a lowered program. Goes out: the same program with fewer loops. A value that only one loop
-reads is computed there (`inline`). A loop may then join an earlier group of loops of the same
-shape, if everything that it reads was made before that group, or inside it at the same element
-(`fuse`). Computations of a single element are repeated inside the loops that read them; LLVM moves
+Comes in: a lowered program. Goes out: the same program with fewer loops. `inline` moves a value
+that only one loop reads into that loop. `fuse` then lets a loop join an earlier group of loops of
+the same shape, if everything that it reads was made before that group, or inside it at the same
+element. Computations of a single element are repeated inside the loops that read them; LLVM moves
 them out of the loop. Called by `pipeline.py`.
 """
 
@@ -33,7 +33,7 @@ from ..ir.program import (
 )
 from ..ir.shapes import common, divided, simplest
 
-#: nodes of one loop, at most: more cost more in registers than they save in memory
+#: most nodes of one loop: more of them spill more registers than they save memory traffic
 MAX_NODES_PER_LOOP = 200
 
 
@@ -45,12 +45,12 @@ class FusionGroup:
         self.loop = first if isinstance(first, Loop) else None
         self.made = {v.number for v in first.writes()}
         self.nodes = len(first.nodes) if isinstance(first, Loop) else 0
-        #: by value: the first and the last element of the parts that are read or written
+        #: by value: the ranges (first element, last element) that are read or written
         self.touched: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._touch(first)
 
     def add(self, loop: Loop) -> None:
-        """Add a loop that `matched` the group, whose loops get the same shape."""
+        """Add a loop that `matched` returned, and give the group's loops its shape."""
         assert self.loop is not None
         if self.loop.shape != loop.shape:
             members = [m for m in self.members if isinstance(m, Loop)]
@@ -67,7 +67,7 @@ class FusionGroup:
                 self.touched[access.value.number].append(_ends(access, instruction.shape))
 
     def shares(self, reads: list[tuple[int, tuple[int, int]]]) -> bool:
-        """Whether one of these parts of values is read or made here too, or lies among such."""
+        """Whether the group touches a range that overlaps one of these reads."""
         touched = self.touched
         return any(
             low <= last and first <= high
@@ -77,13 +77,13 @@ class FusionGroup:
         )
 
     def matched(self, loop: Loop) -> Loop | None:
-        """A loop in a shape in which it can run together with this group, if there is one."""
+        """A loop in a shape in which it can be fused with this group, if there is one."""
         if self.loop is None or not plain(self.loop):
             return None
         if self.nodes + len(loop.nodes) > MAX_NODES_PER_LOOP:
             return None
         if self.loop.region != loop.region:
-            return None  # what a rerun recomputes must not be computed now
+            return None  # a checkpointed function's rerun must not run in the forward pass
         if any(fold.access.value.number in self.made for fold in loop.folds):
             return None
         shape = common(self.loop.shape, loop.shape)
@@ -100,7 +100,7 @@ class FusionGroup:
             before = [a for a in stores if a.value.number == number]
             if number in others or not all(_are_apart(a, store.access, shape) for a in before):
                 return None
-        #: values that a member stores, whole: where it puts each element
+        # By value: the access of its only store in the group.
         times = Counter(a.value.number for a in stores)
         stored = {a.value.number: a for a in stores if times[a.value.number] == 1 and not a.picks}
         for node in loop.nodes:
@@ -113,7 +113,7 @@ class FusionGroup:
 
 
 def _accesses(loop: Loop, stored: bool = True) -> Iterator[Access]:
-    """What a loop reads, with the indices that it looks up, and what it writes."""
+    """The accesses of a loop: reads, the indices that they look up, and writes if `stored`."""
     for node in loop.nodes:
         if isinstance(node, Read):
             yield node.access
@@ -133,9 +133,10 @@ def _ends(access: Access, shape: Shape) -> tuple[int, int]:
 
 
 def _are_apart(x: Access, y: Access, shape: Shape) -> bool:
-    """Whether two accesses of a loop touch different elements, as the parts do that `cat` joins.
+    """Whether two accesses of a loop touch different elements, as the parts of a `cat` do.
 
-    One begins behind the other, or both have the same long stride and stay apart within it.
+    Either their ranges do not overlap, or they interleave: both have the same strides, and stay
+    apart within the longest one.
     """
     if x.picks or y.picks:
         return False
@@ -150,14 +151,14 @@ def _are_apart(x: Access, y: Access, shape: Shape) -> bool:
 
 
 def plain(loop: Loop) -> bool:
-    """Whether each element is written once, so that loops may be joined."""
+    """Whether a loop neither scans, adds nor scatters: others may then be fused with it."""
     return loop.scan is None and all(not s.adds and not s.access.picks for s in loop.stores)
 
 
 def inline(program: Program) -> Program:
-    """With values that only one loop reads, at the same element, computed in that loop.
+    """Move the computation of a value into the only loop that reads it, if at the same element.
 
-    Not if what they are made of would have to be kept for it and takes more memory than they do.
+    Not if that keeps operands alive that take more memory than the value does.
     """
     instructions: list[Instruction | None] = [
         simplest(i) if isinstance(i, Loop) else i for i in program.instructions
@@ -202,7 +203,7 @@ def inline(program: Program) -> Program:
 
 
 def pair(loop: Loop, reader: Any, value: Value) -> tuple[Loop, Loop] | None:
-    """Two loops in one shape, if the second can compute the value that the first stores."""
+    """Both loops in one common shape, if the reader can compute the value that `loop` stores."""
     if not isinstance(reader, Loop) or reader.region != loop.region or not plain(reader):
         return None
     shape = common(loop.shape, reader.shape)
@@ -210,7 +211,7 @@ def pair(loop: Loop, reader: Any, value: Value) -> tuple[Loop, Loop] | None:
         return None
     loop, reader = divided(loop, shape), divided(reader, shape)
     reads = [node.access for node in reader.nodes if isinstance(node, Read)]
-    # A loop that looks up indices is not vectorised, which arithmetic should not share.
+    # A loop that gathers is not vectorised; inlined arithmetic would become scalar too.
     if any(access.picks for access in reads):
         return None
     mine = [access for access in reads if access.value.number == value.number]
@@ -218,10 +219,10 @@ def pair(loop: Loop, reader: Any, value: Value) -> tuple[Loop, Loop] | None:
 
 
 def fuse(program: Program) -> Program:
-    """With loops joined where that saves memory traffic."""
+    """Fuse loops where that saves memory traffic."""
     groups: list[FusionGroup] = []
     alike: dict[int, list[int]] = {}  # by the number of elements: the groups of loops
-    position: dict[int, int] = {}  # by value: the group that makes it (the last one that writes it)
+    position: dict[int, int] = {}  # by value: the last group that writes it
     single: dict[int, Loop] = {}  # by value: the loop of one element that makes it
     writers = Counter(v.number for x in program.instructions for v in x.writes())
     for instruction in program.instructions:
@@ -251,7 +252,7 @@ def fuse(program: Program) -> Program:
 def _group_to_join(
     loop: Loop, groups: list[FusionGroup], alike: list[int], position: dict[int, int]
 ) -> tuple[int, Loop] | None:
-    """The group that a loop should join, if there is one, and the loop in its shape."""
+    """The group that a loop should join, and the loop in its shape; None if there is none."""
     values = [*loop.reads(), *loop.writes()]
     earliest = max((position.get(v.number, -1) for v in values), default=-1)
     reads = [
@@ -259,8 +260,8 @@ def _group_to_join(
         for access in dict.fromkeys(_accesses(loop, stored=False))
     ]
     for index in alike[bisect_left(alike, max(earliest, 0)) :]:
-        # Joining pays when something that is read is made there, or read there as well. Another
-        # part of the same value is something else, such as another step of a sequence.
+        # Fusing pays if the group makes or reads something that the loop reads. Another part of
+        # the same value does not count: it may be another step of a sequence.
         if groups[index].shares(reads):
             matched = groups[index].matched(loop)
             if matched is not None:
@@ -269,7 +270,7 @@ def _group_to_join(
 
 
 def _with_singles(loop: Loop, single: dict[int, Loop]) -> Loop:
-    """A loop that computes single elements itself instead of reading them."""
+    """A loop that computes values of one element itself instead of reading them."""
     if not any(isinstance(n, Read) and n.access.value.number in single for n in loop.nodes):
         return loop
     nodes: list[Node] = []
@@ -307,7 +308,7 @@ def _with_singles(loop: Loop, single: dict[int, Loop]) -> Loop:
 
 
 def _everywhere(access: Access, rank: int) -> Access:
-    """The access of a loop of one element, for each element of a loop of `rank` dimensions."""
+    """The access of a loop of one element, broadcast to a loop of `rank` dimensions."""
     picks = tuple(replace(p, index=_everywhere(p.index, rank)) for p in access.picks)
     return replace(access, strides=(0,) * rank, picks=picks)
 
@@ -328,12 +329,12 @@ def _joined(group: FusionGroup) -> Instruction:
 
 
 def join(loops: list[Loop]) -> Loop:
-    """One loop of all: what one stores and another reads passes in a register."""
+    """Fuse loops into one: a value that one stores and another reads stays in a register."""
     nodes: list[Node] = []
     stores: list[Store] = []
     folds: list[LoopFold] = []
-    at: dict[Any, int] = {}  # by what it reads or computes: the node that does it
-    made: dict[int, int] = {}  # by value: the node that it was stored from
+    at: dict[Any, int] = {}  # by the key of a node: its position in the fused loop
+    made: dict[int, int] = {}  # by value: the node that was stored to it
     for loop in loops:
         renumbered: dict[int, int] = {}
         for i, node in enumerate(loop.nodes):

@@ -1,8 +1,8 @@
-"""Loops that a lowering writes itself: nodes, then where their values go.
+"""Loops that a lowering writes itself, node by node.
 
 `Builder.over(shape)` makes a `Body`. Its methods take ghosts (arrays that stand for memory) and
-return positions of nodes; `compute` takes an expression in the language of `expressions.py`. `done`
-appends the loop. Called by the `lower` functions of operations.
+return positions of nodes; `compute` takes an expression in the language of `expressions.py`.
+`done`, `fold` or `scan` appends the loop. Called by the `lower` functions of operations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @functools.cache
 def computing(expression: str, inputs: tuple[str, ...]) -> Primitive:
-    """A primitive for one expression; its name says all, as loops are compared by names."""
+    """A primitive for one expression, named by all of it, because loops are compared by names."""
     name = f"({', '.join(inputs)} -> {expression})"
     return Primitive(name, _no_kernel, ELEMENTWISE, inputs, expression=expression)
 
@@ -47,7 +47,7 @@ class Body:
         self.stores: list[Store] = []
 
     def read(self, x: Any) -> Any:
-        """An element of a ghost that broadcasts to the loop; its number where that is known."""
+        """An element of a ghost that broadcasts to the loop; a `Literal` if all are one number."""
         known = self._builder.number_in(x)
         if known is not None:
             return known
@@ -75,10 +75,10 @@ class Body:
         self.nodes.append(node)
         return len(self.nodes) - 1
 
-    # -- what becomes of nodes ---------------------------------------------------------------
+    # -- where nodes go ----------------------------------------------------------------------
 
     def store(self, out: Any, node: Any) -> None:
-        """Put a node into a ghost of the loop's shape."""
+        """Store a node to a ghost of the loop's shape."""
         access = self._builder.access(out, self.shape)
         if isinstance(node, Literal):
             node = self.compute("x", access.value.dtype, x=node)
@@ -87,16 +87,16 @@ class Body:
         self.stores.append(Store(access, node))
 
     def done(self) -> None:
-        """The loop with the stores so far."""
+        """Append the loop with the stores so far."""
         self._add(tuple(self.stores), (), None)
 
     def fold(self, out: Any, node: int, expression: str, dims: tuple[int, ...]) -> None:
-        """Reduce a node over dimensions; `out` has size 1 along them. This ends the loop."""
+        """Reduce a node over dimensions, where `out` has size 1, and append the loop."""
         access = self._builder.access(out, self.shape)
         self._add((), (LoopFold(access, node, folding(expression), dims),), None)
 
     def scan(self, out: Any, node: int, expression: str, dim: int, reverse: bool) -> None:
-        """Running values of a node along a dimension. This ends the loop."""
+        """Store the running values of a node along a dimension, and append the loop."""
         access = self._builder.access(out, self.shape)
         self._add((), (), Scan(access, node, folding(expression), dim, reverse))
 

@@ -1,10 +1,10 @@
 """Lowering: primitives become loops, products and callbacks; views become strides.
 
-Comes in: a program of `Apply`s. Goes out: a program of loops, products, contractions and callbacks.
-Elementwise primitives and reductions are loops over their expression. A movement is tried on a
-ghost, an array with the right strides whose contents mean nothing: if the result shows the ghost's
-memory, the movement is a view and costs nothing. Every other primitive says how it is made of
-loops, in `Primitive.lower`, by calling the `Builder` (`builder.py`). Called by `pipeline.py`.
+Comes in: a program of `Apply`s. Goes out: a program of loops, products, contractions, attention and
+callbacks. Elementwise primitives and reductions become loops over their expression. A movement is
+tried on a ghost, an array with the right strides whose contents mean nothing: if the result aliases
+the ghost, the movement is a view and costs nothing. Every other primitive builds its own loops: its
+`Primitive.lower` calls the `Builder` (`builder.py`). Called by `pipeline.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .builder import CAST, COPY, FLOAT32, Builder
 
 
 class Lowering:
-    """The state of one pass: where each value lives, and the instructions so far."""
+    """The state of the pass: a view for each value, and the instructions so far."""
 
     def __init__(self, program: Program, machine: Machine) -> None:
         self.program = program
@@ -76,7 +76,7 @@ class Lowering:
         claimed: set[int] = set()
 
         def own(value: Value) -> Value:
-            """A value in memory of its own, in order, for a result or a write."""
+            """A contiguous value that owns its memory, for a result or a write."""
             view = self.views[value.number]
             root = view.root
             whole = view.offset == 0 and size_of(root.shape) == size_of(view.shape)
@@ -116,7 +116,7 @@ class Lowering:
         self.views[value.number] = View(value, 0, value.shape, contiguous(value.shape))
 
     def number_in(self, view: View) -> Literal | None:
-        """The number that a view shows everywhere, if it is known."""
+        """The number that all elements of a view are known to have, if there is one."""
         array = self.constants.get(view.root.number)
         if array is None or array.size == 0:
             return None
@@ -173,7 +173,7 @@ class Lowering:
             )
 
     def is_read_transposed(self, value: Value) -> bool:
-        """Whether a matrix is only moved, by movements that would rather see its transpose."""
+        """Whether only movements read a matrix, and all give memory in order of its transpose."""
         users = self.users.get(value.number, [])
         if len(value.shape) < 2 or not users:
             return False
@@ -191,14 +191,14 @@ class Lowering:
         return True
 
     def keep_transposed(self, value: Value) -> None:
-        """Keep the matrices of a value by columns."""
+        """Store the matrices of a value in columns."""
         self.views[value.number] = _transposed_view(value)
 
     def operand(self, x: Any, builder: Builder) -> Any:
         return builder.ghost(self.views[x.number]) if isinstance(x, Value) else x
 
     def alias(self, apply: Apply) -> bool:
-        """Values never change, so an operation that copies its input is the input."""
+        """Let the result of a copy be its input: values never change."""
         primitive, (out, *rest) = apply.primitive, apply.outputs
         if primitive.kind != ELEMENTWISE or rest or primitive.expression not in primitive.inputs:
             return False
@@ -228,7 +228,7 @@ class Lowering:
         self.instructions.append(Loop(out.shape, tuple(nodes), (store,), (), apply.origins))
 
     def spread(self, view: View, shape: Shape) -> Access:
-        """Reading a view in a loop over a shape that it broadcasts to."""
+        """The access to a view in a loop over a shape that it broadcasts to."""
         extra = len(shape) - len(view.shape)
         strides = (0,) * extra + tuple(
             0 if n == 1 else s for n, s in zip(view.shape, view.strides, strict=True)
@@ -273,11 +273,11 @@ class Lowering:
         self.views[apply.outputs[0].number] = view
 
     def copy(self, to: View, x: View, origins: tuple[Origin, ...]) -> None:
-        """A loop that puts one view into another of the same shape."""
+        """Append a loop that copies one view to another of the same shape."""
         self.put(to, x, COPY, origins)
 
     def cast(self, to: View, x: View, origins: tuple[Origin, ...]) -> None:
-        """The same with another dtype."""
+        """Append a loop that converts one view to the dtype of another."""
         self.put(to, x, CAST, origins)
 
     def put(self, to: View, x: View, change: Primitive, origins: tuple[Origin, ...]) -> None:
@@ -299,5 +299,5 @@ def _transposed_view(value: Value) -> View:
 
 
 def lower(program: Program, machine: Machine) -> Program:
-    """Loops, products and callbacks for every primitive of a program."""
+    """Lower every primitive of a program."""
     return Lowering(program, machine).run()

@@ -1,7 +1,7 @@
 """The passes in order: a recorded program becomes one that a machine can run.
 
 Comes in: a recorded program and a `Machine`. Goes out: the program after all passes.
-`TAPEGRAD_WITHOUT` names passes to skip. Called by `cpu/executable.py`.
+`TAPEGRAD_WITHOUT` names passes to skip. Called by `cpu/budget.py` and `cuda/executable.py`.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def run_passes(
     after: Callable[[], None],
     without: Set[str] = frozenset(),
 ) -> Program:
-    """A program after all passes except those `without`; calls `after` after each.
+    """Run all passes except those in `without`; call `after` after each.
 
-    TAPEGRAD_WITHOUT=name,name leaves some out, to find a wrong one.
+    TAPEGRAD_WITHOUT=name,name skips more of them, to find a faulty pass.
     """
     passes = {name: change for name, change in passes_for(machine).items() if name not in without}
     skipped = skipped_passes() - without

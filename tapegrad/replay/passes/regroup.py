@@ -1,8 +1,8 @@
 """Regrouping: composites that a target runs whole replace their parts.
 
 Comes in: a recorded program, and which composites the target takes. Goes out: the same program with
-one `Apply` for each of those, and without the parts that nobody else reads. Composites whose parts
-were changed, or whose results are made in another way, stay in parts. Called by targets, such as
+one `Apply` for each of those, and without the parts that are dead then. Composites whose parts were
+changed, or whose results are made in another way, stay in parts. Called by targets, such as
 `reference/target.py`.
 """
 
@@ -16,13 +16,13 @@ from ..ir.program import Apply, Program
 
 
 def regroup(program: Program, takes: Callable[[Primitive], bool]) -> Program:
-    """A program with the composites in it that `takes` says yes to."""
+    """Put the composites that `takes` accepts in the place of their parts."""
     found = [whole for whole in program.wholes if takes(whole.primitive)]
     if not found:
         return program
     instructions = list(program.applied())
     live = _live(program)
-    unread = {id(x) for x in instructions} - live  # they may be there to find bad data
+    unread = {id(x) for x in instructions} - live  # kept: they may find bad data
     for whole in found:
         instructions = _replaced(program, instructions, whole)
     grouped = replace(program, instructions=tuple(instructions))
@@ -31,12 +31,12 @@ def regroup(program: Program, takes: Callable[[Primitive], bool]) -> Program:
 
 
 def _replaced(program: Program, instructions: list[Apply], whole: Apply) -> list[Apply]:
-    """Instructions with a whole instead of those that make its results, if that is possible."""
+    """Replace the instructions that make a composite's results by the composite, if possible."""
     made = {value.number for value in whole.outputs}
     makers = [i for i, x in enumerate(instructions) if any(v.number in made for v in x.outputs)]
     names = {v.number for i in makers for v in instructions[i].outputs}
     if names != made:
-        return instructions  # results that come from outside, or with others
+        return instructions  # results that are inputs, or that an instruction makes with others
     known = {given.value.number for given in program.inputs}
     known |= {value.number for value, _ in program.constants}
     known |= {v.number for x in instructions[: makers[0]] for v in x.outputs}
@@ -49,7 +49,7 @@ def _replaced(program: Program, instructions: list[Apply], whole: Apply) -> list
 
 
 def _live(program: Program) -> set[int]:
-    """id() of the instructions whose results are read, or that do something else."""
+    """id() of the instructions that are live: their results are read, or they are not pure."""
     needed = {value.number for value in program.needed()}
     live = set()
     for x in reversed(program.applied()):

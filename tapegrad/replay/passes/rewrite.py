@@ -1,8 +1,8 @@
-"""Rewriting: operations that compute the same as several instructions take their place.
+"""Rewriting: replace several instructions by one operation that computes the same.
 
 Comes in: a recorded program. Goes out: the same program after the edits that operations have
 registered in `core/rewrites.py`. Called by `pipeline.py`, and by `trace/derivative.py` before it
-cuts a program into forward and backward, as a rewrite may change what backward has to be given.
+splits a program into forward and backward, because a rewrite may change the residuals.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ..ir.program import Apply, Program
 
 
 def rewrite(program: Program) -> Program:
-    """A program after all rewrites."""
+    """Apply all rewrites."""
     return program.with_instructions(rewritten(program, 0)[1])
 
 

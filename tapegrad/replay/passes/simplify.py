@@ -1,8 +1,8 @@
-"""Simplification: drop what nobody needs, compute once what is computed twice.
+"""Simplification: fold constants, merge equal values, remove dead code.
 
-Comes in: a recorded program. Goes out: a program with the same meaning. The passes here fold
-constants, merge equal values and drop dead ones. They run before lowering, on primitives; `dead`
-also runs after it. Called by `pipeline.py` and `rematerialize.py`.
+Comes in: a recorded program. Goes out: a program with the same meaning. The passes here run before
+lowering, on primitives; `dead` also runs after it. Called by `pipeline.py`; other passes and
+`cpu/budget.py` use `dead` and `trimmed`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ..ir.failing import can_fail, failing_nodes, finds_bad_data
 from ..ir.program import Apply, Callback, Compute, Instruction, Loop, Program, size_of
 from ..ir.target import Machine
 
-#: elements that the result of a computation on constants may have to be computed once and kept: a
-#: larger one would take memory for good, and is computed in each run
+#: most elements of a result that constant folding keeps: a larger constant would occupy memory as
+#: long as the program exists, so each run computes it
 MAX_FOLDED_CONSTANT_ELEMENTS = 4096
 
 
 def dead(program: Program, machine: Machine) -> Program:
-    """Without the instructions whose results nobody reads, unless they may find bad data."""
+    """Remove instructions whose results are dead, unless they may find bad data."""
     needed = {v.number for v in program.needed()}
     kept: list[Instruction] = []
     for instruction in reversed(program.instructions):
@@ -42,7 +42,7 @@ def dead(program: Program, machine: Machine) -> Program:
 
 
 def _can_fail(instruction: Instruction, machine: Machine) -> bool:
-    """Whether an instruction, once it is lowered, may find bad data."""
+    """Whether an instruction may find bad data once it is lowered."""
     if not isinstance(instruction, Apply):
         return can_fail(instruction)
     primitive = instruction.primitive
@@ -57,7 +57,7 @@ def _can_fail(instruction: Instruction, machine: Machine) -> bool:
 
 
 def trimmed(loop: Loop, needed: set[int]) -> Loop:
-    """A loop without the stores, folds and nodes that lead nowhere."""
+    """A loop without dead stores, folds and nodes."""
     failing = failing_nodes(loop)
     stores = tuple(
         s
@@ -95,10 +95,10 @@ def trimmed(loop: Loop, needed: set[int]) -> Loop:
 
 
 def common(program: Program) -> Program:
-    """With equal computations done once: the later ones become names of the first.
+    """Merge equal computations: readers of the later ones read the first one.
 
-    Equal constants, such as the masks of several layers, become one as well. What the rerun of
-    a checkpointed function computes is not taken from its first run, which would have to keep it.
+    Equal constants, such as the masks of several layers, are merged too. The rerun of a
+    checkpointed function takes nothing from its first run, which would have to keep it.
     """
     first: dict[Any, tuple[Value, ...]] = {}
     same: dict[int, Value] = {}
@@ -142,7 +142,7 @@ def _content(array: Any) -> bytes:
 
 
 def constants(program: Program) -> Program:
-    """With computations on constants done now."""
+    """Fold constants: compute now what depends on constants alone."""
     known = {value.number: array for value, array in program.constants}
     held = list(program.constants)
     kept: list[Instruction] = []
