@@ -1,9 +1,9 @@
-"""Modes: whether gradients are recorded, which tapes listen, which checks run, for each thread.
+"""Modes of each thread: whether gradients are recorded, which tapes log, which checks run.
 
-`STATE.mode` is a set of bits, so that the hot path of an operation reads one attribute. A mode of
-at most `GRAD` means that nothing unusual is going on. Contexts here (`no_grad`, `switched`,
-`unrecorded`, `left_as_found`) change it and restore it. The counter of sequence numbers is here
-too. Read by every operation, in `primitive.py` and its short paths.
+`STATE.mode` is a set of bits, so that the hot path of an operation reads one attribute. If it is at
+most `GRAD`, no special mode is on. The contexts here (`no_grad`, `switched`, `unrecorded`,
+`left_as_found`) change and restore it. The counter of sequence numbers is here too. Every operation
+reads the mode, in `primitive.py` and its short paths.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ if TYPE_CHECKING:
 GRAD = 1  # operations on tensors that require gradients leave entries
 TAPE = 2  # an explicit Tape logs every operation
 ANOMALY = 4  # results are checked for NaN as they appear
-HOOKS = 8  # saved values pass through user hooks
+HOOKS = 8  # saved-tensor hooks of the user pack saved values
 INFERENCE = 16  # inside inference_mode
 AUTOCAST = 32  # operations choose the dtype that they run in, see `casting.py`
 CAPTURE = 64  # one of the tapes captures a program: ask `capturing()`
-OVERRIDDEN = 128  # a TorchFunctionMode is asked for all calls
+OVERRIDDEN = 128  # a TorchFunctionMode intercepts all calls
 LISTENING = TAPE | CAPTURE
 TRANSFORM = 256  # inside vmap or forward mode: tensors may be wrapped, see `wrapped.py`
 
-#: has an item once a thread has entered inference_mode: until then nobody needs to ask
+#: empty until a thread first enters inference_mode, so that until then checks are skipped
 INFERRED: list[bool] = []
 
-# Sequence numbers of tensors, entries and changes, from one counter of the process: what is later
-# has a higher one.
+# The process's counter for sequence numbers of tensors, entries and changes: later is higher.
 numbers = itertools.count(1)
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,13 +51,13 @@ class ThreadState(threading.local):
     levels: tuple[Any, ...] = ()
     #: the settings of `casting.py`, None as long as nobody has changed them
     autocast: Any = None
-    #: functions to run at the end of the backward pass that runs now; None if none runs
+    #: callbacks for the end of the running backward pass; None if none runs
     endings: list[Callable[[], Any]] | None = None
-    #: what keeps copies of saved values before they are overwritten; None if nobody does
+    #: the context that copies saved values before they are overwritten, or None
     mutations: Any = None
     #: why saved-tensor hooks may not be used now; None if they may
     without_saved_hooks: str | None = None
-    #: the backward pass that runs now
+    #: the running backward pass
     walk: Any = None
 
     def __init__(self) -> None:
@@ -70,16 +69,16 @@ STATE = ThreadState()
 
 
 def capturing() -> bool:
-    """Whether what this thread does becomes a program.
+    """Whether the operations of this thread are being captured as a program.
 
-    Composites then run part by part, backward passes on Tensors, and draws change their state by
-    recorded operations.
+    Then composites run part by part, backward passes run on Tensors, and random draws advance their
+    generators by recorded operations.
     """
     return bool(STATE.mode & CAPTURE)
 
 
 class switched:
-    """Inside, some bits of the mode are off and others on; leaving brings back what they were."""
+    """Inside, some bits of the mode are off and others on; leaving restores them."""
 
     __slots__ = ("_before", "_off", "_on")
 
@@ -96,7 +95,7 @@ class switched:
 
 
 class unrecorded:
-    """Inside, no mode is on and no tape listens."""
+    """Inside, no mode is on and no tape logs."""
 
     __slots__ = ("_before",)
 
@@ -109,7 +108,7 @@ class unrecorded:
 
 
 class transforming:
-    """Inside, a transform runs; `levels` are all that do, the innermost last."""
+    """Inside, a transform runs; `levels` are all running ones, the innermost last."""
 
     __slots__ = ("_before", "_levels")
 
@@ -127,9 +126,9 @@ class transforming:
 
 
 class left_as_found:
-    """If the block raises, tapes are left as they were found, and the given bits of the mode.
+    """If the block raises, restore the tapes and the given bits of the mode.
 
-    A signal's handler may raise in the midst of entering or leaving another context.
+    A signal handler may raise in the middle of entering or leaving another context.
     """
 
     __slots__ = ("_before", "_bits")
@@ -147,7 +146,7 @@ class left_as_found:
 
 
 def reset() -> None:
-    """Leave all modes and tapes, as a process that was forked inside of them does."""
+    """Leave all modes and tapes; called in a process that was forked inside of them."""
     STATE.mode, STATE.tapes, STATE.saved_hooks, STATE.levels = GRAD, (), (), ()
 
 
@@ -181,7 +180,7 @@ class Mode:
         return wrapped  # type: ignore[return-value]  # wraps keeps the signature
 
     def _around_constructor(self, kind: Any) -> Any:
-        """As PyTorch does, with its warning: the mode holds for the constructor alone."""
+        """Apply the mode to the constructor alone and warn, as PyTorch does."""
         warnings.warn(
             "decorating a class changes the mode of its constructor alone, which is deprecated; "
             "decorate the methods",
@@ -192,7 +191,7 @@ class Mode:
         return kind
 
     def _around_generator(self, function: F) -> F:
-        """The mode holds while the generator runs, and not while its user does."""
+        """Apply the mode while the generator runs, but not while its consumer does."""
 
         @functools.wraps(function)
         def generate(*args: Any, **kwargs: Any) -> Any:
@@ -257,7 +256,7 @@ class set_grad_enabled(Mode):
 
     def __enter__(self) -> Any:
         super().__enter__()
-        # The constructor has switched already: leaving returns to the mode before it.
+        # The constructor has already switched the mode: leaving restores the one before it.
         self.__dict__["_previous"][-1] = self._before
         return self
 

@@ -1,7 +1,7 @@
 """Primitives: one record for each operation, and `bind`, which runs and records them.
 
-A `Primitive` knows everything that the library knows of an operation. Its gradient rules say what
-they need by the names of their parameters, and exactly that is kept for backward:
+A `Primitive` holds everything that the library knows about an operation. The parameter names of its
+gradient rules declare what the rules need, and exactly that is saved for backward:
 
     g              the gradient of the result
     x, y, ...      an input, by the kernel's name for it: its value is saved
@@ -68,15 +68,15 @@ _ndarray = np.ndarray
 _F32 = np.dtype(np.float32)
 _F64 = np.dtype(np.float64)
 
-#: elements of the largest operand from which on native code is asked for: below, calling it takes
-#: longer than NumPy does
+#: smallest size of the largest operand, in elements, for which native code is tried: below it, the
+#: call of native code takes longer than NumPy
 COMPOSITE_SIZE = 256
 PRODUCT_SIZE = 2048
 ARRAY_SIZE = 1 << 15
 
 
 class Primitives(dict[str, "Primitive"]):
-    """Every primitive by name. Those of files that are not imported yet are found too."""
+    """Every primitive by name. A missing name imports the files that define primitives late."""
 
     #: imports those files
     loader: Callable[[], None] | None = None
@@ -97,77 +97,77 @@ Slot = tuple[str, int, tuple[int, ...] | None]
 
 @dataclass(slots=True, eq=False, repr=False)
 class Primitive:
-    """Everything that is known of one operation. Made by `define`."""
+    """Everything that the library knows about one operation. Made by `define`."""
 
     name: str
     kernel: Callable[..., Any]
     kind: str
-    #: names of the inputs that are always there, and of any further ones
+    #: names of the required inputs, and the name for any number of further inputs
     inputs: tuple[str, ...]
     rest: str | None = None
-    #: names of the results, and of further values that the kernel returns for its rules
+    #: names of the results, and of further values that the kernel returns only for the rules
     outputs: tuple[str, ...] = ("out",)
     extras: tuple[str, ...] = ()
-    #: one gradient rule for each input, or one for all of them
+    #: one gradient rule for each input, or one joint rule for all of them
     rules: tuple[Rule | None, ...] = ()
     joint: Rule | None = None
-    #: "same": inputs get a common dtype; "numbers": so too, and bool is refused; "floats": so are
-    #: integers; "float": a floating one; "bool": the result is bool
+    #: "same": cast inputs to a common dtype; "numbers": the same, but refuse bool; "floats": refuse
+    #: integers too; "float": the common dtype is floating; "bool": the result is bool
     promote: str | None = None
-    #: half precision beside a number that it cannot hold is computed in float32, and rounded once
+    #: if half precision cannot hold a Python number operand, compute in float32 and round once
     wide_numbers: bool = False
-    #: the result shows the memory of the first input
+    #: the result is a view of the first input
     view: bool = False
     #: the result is one of several views that one call returns
     sibling: bool = False
-    #: the kernel is made of primitives and runs on Tensors as well
+    #: the kernel calls primitives, so it runs on Tensors as well
     composite: bool = False
-    #: the same inputs give the same result, and nothing else happens
+    #: the same inputs give the same result, without side effects
     pure: bool = True
-    #: all members of a group of processes run it together, and none of them can refuse to
+    #: all processes of a group must run it together
     collective: bool = False
-    #: a collective as two primitives, `start` and `wait`, and which half of another one it is
+    #: a collective split into two primitives, `start` and `wait`; for such a half, which one it is
     halves: tuple[Primitive, Primitive] | None = None
     half: str | None = None
-    #: scalar expression for native code, or the loops: (builder, out, *inputs, **params)
+    #: for native code: a scalar expression, or a lowering (builder, out, *inputs, **params)
     expression: str | None = None
     lower: Callable[..., None] | None = None
-    #: (*(shape, dtype), **params) -> (shape, dtype), where the kind does not say it
+    #: (*(shape, dtype), **params) -> (shape, dtype), where it does not follow from the kind
     abstract: Callable[..., Any] | None = None
-    #: (inputs, batched, **params): how to run on inputs some of which have one more, leading
-    #: dimension, where the kind does not say it; see `batch_rules.py`
+    #: (inputs, batched, **params): run on inputs of which some have an extra leading dimension,
+    #: where it does not follow from the kind; see `batch_rules.py`
     batch: Callable[..., Any] | None = None
-    #: (total, g, **params): adds the gradient of the only input to an array, where the rule would
-    #: make an array of zeros with a few other elements
+    #: (total, g, **params): add the gradient of the only input to an array in place, where the rule
+    #: would make an array that is zero in nearly all elements
     into: Callable[..., None] | None = None
-    #: what is saved: (what, index, inputs whose rules need it)
+    #: the saved values: (what, index, inputs whose rules need it)
     slots: tuple[Slot, ...] = ()
-    #: some of that are values, which backward frees; shapes and dtypes alone stay
+    #: whether `slots` has values, which backward frees, and not only shapes and dtypes
     keeps_values: bool = True
-    #: (saved, g) -> what stays of them after backward, for operations whose results have separate
+    #: (saved, g) -> what stays saved after backward, for operations whose results have separate
     #: histories
     release: Callable[..., Any] | None = None
     differentiable: bool = False
-    #: elements from which on its kernel may run as native code
+    #: smallest size of the largest operand, in elements, for which the kernel may run natively
     native_size: int = NEVER
-    #: its kernel needs a library that takes longer to load than native code takes to compile
+    #: the kernel imports a library that takes longer to load than native code takes to compile
     loads: bool = False
-    #: what a Function of the user keeps between forward and backward
+    #: the context that a user's Function keeps between forward and backward
     context: Any = None
-    #: it takes elements of dtypes that are only stored, such as float8: it moves or copies them
+    #: it moves or copies elements, so it accepts dtypes that are only stored, such as float8
     stores: bool = False
-    #: how it takes complex numbers (`complexes.py`), and what it is a conjugating copy of
+    #: how it treats complex numbers (`complexes.py`), and the primitive it is a conjugating copy of
     complex: str | None = None
     plain: Primitive | None = None
     #: linear in all of its differentiable inputs together, as movements are
     linear: bool = False
-    #: (primals, tangents, outs, **params) -> the tangents of the results, where neither the kind
-    #: nor a second use of the gradient rules should give them
+    #: (primals, tangents, outs, **params) -> the tangents of the results, where they should come
+    #: neither from the kind nor from differentiating the gradient rules
     jvp: Callable[..., Any] | None = None
     _internal: bool | None = None
     _pull: Callable[..., Sequence[Any]] | None = None
     _saver: Callable[..., tuple[Any, ...]] | None = None
-    #: `direct(*inputs, params)`: a shorter `bind`, for exactly the named inputs; made on first use.
+    #: `direct(*inputs, params)`: a short `bind` for exactly the named inputs, made on first use.
     #: Public functions call it: through `__call__` a small operation takes 0.5 µs longer.
     direct: Callable[..., Any] = field(init=False)
 
@@ -194,7 +194,7 @@ class Primitive:
 
     @property
     def internal(self) -> bool:
-        """Whether kernel and rules are code of this library, which calls none of the user's."""
+        """Whether kernel and rules are code of this library and call none of the user's."""
         if self._internal is None:
             parts = (self.kernel, self.joint, *self.rules)
             self._internal = self.pure and all(map(source.is_of_library, parts))
@@ -212,7 +212,7 @@ class Primitive:
 
     @property
     def registered(self) -> bool:
-        """Whether the name stands for this primitive: those of users' classes have no name."""
+        """Whether `PRIMITIVES` has it under its name; it has none of users' Functions."""
         return PRIMITIVES.get(self.name) is self
 
     @property
@@ -230,7 +230,7 @@ class Primitive:
         return self._saver
 
     def _first_direct(self, *given: Any) -> Any:
-        """What `direct` is until it is called."""
+        """Generate `direct` on its first call."""
         self.direct = _make_direct(self)
         return self.direct(*given)
 
@@ -268,8 +268,7 @@ def define(
 ) -> Primitive:
     """Make a primitive. Inputs are the kernel's positional parameters, in order.
 
-    What it means is said at the fields of `Primitive`. Without `native_size`, that follows from the
-    kind.
+    The fields of `Primitive` explain the parameters. The kind gives the default of `native_size`.
     """
     rest = None
     if inputs is None:
@@ -363,8 +362,8 @@ def _make_direct(p: Primitive) -> Callable[..., Any]:
 
 
 def run(p: Primitive, arrays: Sequence[Any], params: dict[str, Any]) -> Any:
-    """A primitive's result on raw arrays, as native code if that pays."""
-    # While a program is captured its primitives run one by one, and only then.
+    """A primitive's result on raw arrays, as native code if that is faster."""
+    # During capture the tape runs the kernel, one primitive at a time.
     if STATE.mode & CAPTURE and (not p.loads or _is_for_gpu(p, arrays)):
         return STATE.tapes[-1].kernel(p, arrays, params)
     out = accelerator().kernel(p, arrays, params)
@@ -387,7 +386,7 @@ def _native(p: Primitive, pull: Any, g: Any, edges: Any, saved: Any, params: Any
 
 # -- running -----------------------------------------------------------------------------------
 
-#: operands that are taken as they are: no code of the user runs for them
+#: operands that need no conversion, so no code of the user runs for them
 _PLAIN_OPERANDS = (Tensor, int, float, complex, type(None))
 
 
@@ -399,7 +398,7 @@ def bind(
 ) -> Any:
     """Check and promote the inputs, run the kernel, write the entry, wrap the result.
 
-    `captured` says that a tape that captures has been asked how, and wants it done so.
+    `captured` means that `_captured` has already handled the call and wants it run as it is.
     """
     mode = STATE.mode
     if mode & (CAPTURE | TRANSFORM) and not captured:
@@ -444,7 +443,7 @@ def bind(
             largest = a.size
     if not plain and any(a.__class__ is SparseArray for a in arrays):
         return sparse.run(p, tensors, params)
-    # Operands of one common floating dtype, and Python numbers beside them, need no promotion.
+    # Operands of one floating dtype, with or without Python numbers, need no promotion.
     if uniform and (dtype is _F32 or dtype is _F64 or is_settled(p, arrays, dtype, mode)):
         pass
     elif p.promote is not None:
@@ -481,12 +480,12 @@ def bind(
 
 
 def _captured(p: Primitive, inputs: Sequence[Any], params: dict[str, Any], mode: int) -> Any:
-    """`bind` while a program is captured: composites part by part, all else out of sight."""
+    """`bind` during capture: inline composites; hide the inside of other primitives."""
     if any(isinstance(x, Tensor) and x._array.__class__ is SparseArray for x in inputs):
         return sparse.run(p, inputs, params)
     if p.composite:
         return _inlined(p, list(inputs), params, mode)
-    plain = p.internal and not mode & HOOKS  # which are functions of the user
+    plain = p.internal and not mode & HOOKS  # hooks are functions of the user
     if plain and all(isinstance(x, _PLAIN_OPERANDS) for x in inputs):
         return STATE.tapes[-1].unobserved(bind, p, inputs, params, True)
     return bind(p, inputs, params, True)
@@ -495,8 +494,8 @@ def _captured(p: Primitive, inputs: Sequence[Any], params: dict[str, Any], mode:
 def _inlined(p: Primitive, tensors: list[Any], params: dict[str, Any], mode: int) -> Any:
     """Run a composite part by part, so that a capturing tape sees the parts.
 
-    They are not differentiated one by one: the rule of the composite is exact where the rules of
-    its parts meet infinities and ties, at the norm of zero for example.
+    The gradient comes from the composite's own rule: it is exact where the rules of the parts meet
+    infinities and ties, for example in the norm of zero.
     """
     for i, x in enumerate(tensors):
         if not isinstance(x, _PLAIN_OPERANDS):
@@ -506,7 +505,7 @@ def _inlined(p: Primitive, tensors: list[Any], params: dict[str, Any], mode: int
     if p.promote is not None:
         _promote(p, tensors)
     graded = mode & GRAD and p.differentiable
-    # Inside of one operation there is nothing to choose for autocast.
+    # Autocast chooses a dtype for whole operations, not for their parts.
     with switched(off=AUTOCAST | GRAD if graded else AUTOCAST):
         if p.internal:
             out = STATE.tapes[-1].unobserved(p.kernel, *tensors, **params)
@@ -551,7 +550,7 @@ def record(
     results: tuple[Tensor, ...],
     mode: int,
 ) -> Entry | None:
-    """Write the entry of an operation that has run, if anybody needs it."""
+    """Write the entry of an operation that has run, if gradients or a tape need it."""
     taped = mode & TAPE
     if mode & INFERENCE:
         for result in results:
@@ -573,7 +572,7 @@ def record(
             elif not started or x._array.dtype.kind not in DIFFERENTIABLE:
                 continue
             elif edge is not None and _number_of(edge) < min(started):
-                edge = None  # written by a tape of the past
+                edge = None  # an earlier tape wrote it
             edges[i] = edge or x  # a leaf is its own edge
             needed = True
     if tracked and mode & ANOMALY:
@@ -612,7 +611,7 @@ def _number_of(edge: Any) -> int:
 
 def pack(entry: Entry) -> None:
     """Hand the saved arrays to the innermost pair of saved-tensor hooks."""
-    with switched(off=HOOKS | LISTENING):  # what a hook computes is not itself hooked or logged
+    with switched(off=HOOKS | LISTENING):  # neither hook nor log what a hook computes
         entry.saved = Packed(tuple([_packed(v, *STATE.saved_hooks[-1]) for v in entry.saved]))
 
 
@@ -625,7 +624,7 @@ def _packed(value: Any, hook: Callable[..., Any], unpack: Callable[..., Any]) ->
 
 
 def hooked(hook: Callable[..., Any], tensor: Tensor) -> Any:
-    """What a pack hook makes of a saved tensor, which it may not change."""
+    """The result of a pack hook for a saved tensor, which the hook must not change."""
     before = version(tensor._array)
     packed = hook(tensor)
     if version(tensor._array) != before:
@@ -653,12 +652,12 @@ def _as_operand(x: Any) -> Any:
 
 
 def _as_array(out: Any) -> Any:
-    """Kernels of 0-d inputs return NumPy scalars; make them 0-d arrays."""
+    """Make 0-d arrays of the NumPy scalars that kernels of 0-d inputs return."""
     return np.asarray(out) if isinstance(out, (np.generic, int, float, complex)) else out
 
 
 def _promote(p: Primitive, tensors: list[Any]) -> None:
-    """Cast the inputs to their common dtype, as recorded operations where gradients need it."""
+    """Cast the inputs to their common dtype, by recorded operations where gradients need them."""
     operands = []
     for x in tensors:
         if isinstance(x, Tensor):
@@ -682,11 +681,11 @@ def _promote(p: Primitive, tensors: list[Any]) -> None:
 
 
 def _number(x: Any, target: DType) -> Any:
-    """A Python number as the kernel should see it, of the kind that `target` is."""
+    """A Python number of the category of `target`, for the kernel."""
     if target.category == dtypes.COMPLEX:
         return complex(x)
     if target.category == dtypes.FLOAT:
-        # NumPy treats Python floats as weak; bfloat16 arrays do not, so they get an array.
+        # Beside NumPy's dtypes a Python float is weak; beside those of ml_dtypes it is not.
         foreign = target is dtypes.bfloat16 or target.stored
         return np.asarray(x, target.numpy) if foreign else float(x)
     if target.category == dtypes.INTEGER:
@@ -695,6 +694,6 @@ def _number(x: Any, target: DType) -> Any:
 
 
 def cast_to(x: Tensor, dtype: DType) -> Tensor:
-    """A recorded change of dtype, by the `cast` primitive defined on top of this module."""
+    """Cast a tensor by the `cast` primitive, which `ops/convert.py` defines; recorded."""
     result: Tensor = PRIMITIVES["cast"].direct(x, {"dtype": dtype})
     return result

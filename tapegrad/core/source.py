@@ -1,8 +1,8 @@
 """Source locations: which line of the user's program called an operation.
 
-Comes in: a frame. Goes out: a location, kept as (code, instruction). It is never a frame, which
-would keep the caller's variables alive. The line number is computed only when somebody reads it.
-Called when an entry is made, and by everything that prints or raises an error.
+Comes in: a frame. Goes out: a location, as (code, instruction); a frame would keep the caller's
+variables alive. The line number is computed only when it is read. Called when an entry is made, and
+by everything that prints or raises an error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def here() -> Location | None:
 
 
 def stacklevel() -> int:
-    """The `stacklevel` with which the caller of this warns at the user's line."""
+    """The `stacklevel` with which the caller's warning points at the user's line."""
     frame: FrameType | None = sys._getframe(1)
     level = 1
     while frame is not None and frame.f_code.co_filename.startswith(LIBRARY):
@@ -48,16 +48,16 @@ def stacklevel() -> int:
 
 
 def code_of(function: Any) -> CodeType | None:
-    """The code that runs when something is called, if it is written in Python."""
+    """The code object that a call of `function` runs, if it is Python."""
     for found in (function, getattr(function, "func", None), type(function).__call__):
         code = getattr(found, "__code__", None)
         if code is not None:
-            return code  # type: ignore[no-any-return]  # whatever has it, it is code
+            return code  # type: ignore[no-any-return]  # any `__code__` is a code object
     return None
 
 
 def is_of_library(function: Any) -> bool:
-    """Whether a function, if it is written in Python, is code of tapegrad itself."""
+    """Whether a function is code of tapegrad, Python's builtins or NumPy, or is None."""
     while hasattr(function, "func"):
         function = function.func
     code = getattr(function, "__code__", None)

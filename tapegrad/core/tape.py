@@ -1,10 +1,10 @@
 """The tape: entries, and explicit tapes that log every operation in order.
 
 An `Entry` is one recorded operation: its primitive, its static parameters, edges to where its
-inputs came from, and the few values that its gradient rules declared. Entries are made in
-topological order and numbered, so nothing here or in backward recurses. Without an explicit `Tape`,
-only the tensors that need an entry keep it alive. Entries are made by `primitive.py` and its short
-paths, and visited by `autograd/engine.py`.
+inputs came from, and the values that its gradient rules declared. Entries are numbered in
+topological order, so neither this module nor backward recurses. Without an explicit `Tape`, only
+the tensors that need an entry keep it alive. `primitive.py` and its short paths make entries;
+`autograd/engine.py` visits them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class Freed:
-    """Stands where an entry's saved values were before backward freed them."""
+    """Replaces an entry's saved values once backward has freed them."""
 
 
 class Packed:
-    """An entry's saved values after a pair of hooks took the arrays among them."""
+    """An entry's saved values after saved-tensor hooks have packed the arrays among them."""
 
     __slots__ = ("values",)
 
@@ -47,8 +47,8 @@ class Handle:
 
 FREED = Freed()
 
-#: for hooks of an entry, instead of the index of a result: they get the gradients of all results,
-#: or after the entry has run those of its inputs too
+#: used instead of a result's index for hooks of an entry: a BEFORE hook gets the gradients of all
+#: results; an AFTER hook runs after the entry and gets the gradients of its inputs too
 BEFORE, AFTER = -1, -2
 
 
@@ -89,7 +89,7 @@ class Entry:
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """The nodes that receive this node's results, as (node, output index) pairs."""
+        """The nodes that receive this node's gradients, as (node, output index) pairs."""
         return tuple(_as_node(edge) for edge in self.edges)
 
     @property
@@ -105,14 +105,14 @@ class Entry:
     def register_hook(self, hook: Callable[[Any, Any], Any]) -> RemovableHandle:
         """Call `hook(grad_inputs, grad_outputs)` when this node has run.
 
-        Both are tuples; one that the hook returns replaces `grad_inputs`.
+        Both are tuples; if the hook returns a tuple, it replaces `grad_inputs`.
         """
         return add_hook(self, AFTER, hook)
 
     def register_prehook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
         """Call `hook(grad_outputs)` before this node runs; a tuple that it returns replaces them.
 
-        It runs after the hooks of the tensors that this node has made.
+        It runs after the hooks of the node's output tensors.
         """
         return add_hook(self, BEFORE, hook)
 
@@ -123,8 +123,8 @@ class Entry:
         return run(self, grad_outputs)
 
 
-#: what nodes may show of what they have saved, as `_saved_self` and the like. A `__getattr__` would
-#: make every other attribute of an entry slower: 12 % of a backward pass over small tensors.
+#: saved values that nodes expose as `_saved_self` and so on. A `__getattr__` instead would slow
+#: down every other attribute of an entry: a backward pass over small tensors takes 12 % longer.
 SAVED_NAMES = (
     *("self", "other", "result", "exponent", "input", "weight", "bias", "mask", "index", "indices"),
     *("dim", "dims", "keepdim", "shape", "value", "alpha", "beta", "eps", "p", "threshold", "low"),
@@ -166,7 +166,7 @@ _new = object.__new__
 
 
 def shown_node(entry: Entry) -> Any:
-    """An entry as users see it: that of a Function shows the attributes of its context too."""
+    """An entry as users see it: a Function's entry shows the attributes of its context too."""
     if entry.primitive.context is None:
         return entry
     from ..autograd.nodes import function_node
@@ -183,10 +183,10 @@ def new_entry(
     location: source.Location | None,
     shapes: tuple[Any, ...] | None = None,
 ) -> Entry:
-    """An entry, without hooks and not logged by a tape.
+    """An entry without hooks, not logged by a tape.
 
-    It takes 0.1 µs less than a constructor would. Only the short paths of `fast.py` and
-    `shortpaths.py` write their entries themselves: a call would make small operations 3 % slower.
+    This is 0.1 µs faster than a constructor. The short paths of `fast.py` and `shortpaths.py` make
+    their entries inline instead: this call would make small operations 3 % slower.
     """
     entry = _new(Entry)
     entry.primitive = primitive
@@ -216,7 +216,7 @@ def node_of(edge: Any) -> Any:
 
 
 def add_hook(entry: Entry, index: int, hook: Callable[..., Any]) -> RemovableHandle:
-    """Put a hook on an entry: on one of its results, or BEFORE or AFTER it."""
+    """Add a hook to an entry: for one of its results, or BEFORE or AFTER it."""
     item = (index, hook)
     entry.hooks = [*(entry.hooks or []), item]
 
@@ -227,7 +227,7 @@ def add_hook(entry: Entry, index: int, hook: Callable[..., Any]) -> RemovableHan
 
 
 class AccumulateGrad:
-    """The node of a leaf, which fills its `.grad`; made when somebody asks for it."""
+    """The node of a leaf, which accumulates into its `.grad`; made on demand."""
 
     def __init__(self, variable: Tensor) -> None:
         self.variable = variable
@@ -259,7 +259,7 @@ def _kept_in(hooks: dict[int, Any], hook: Callable[..., Any]) -> RemovableHandle
 
 
 def accumulator_of(leaf: Tensor) -> AccumulateGrad:
-    """The node of a leaf: one and the same as long as the leaf lives."""
+    """The node of a leaf: always the same object while the leaf lives."""
     if leaf._extra is None:
         leaf._extra = Extra()
     found: AccumulateGrad | None = getattr(leaf._extra, "accumulator", None)
@@ -331,7 +331,7 @@ class Tape:
     tensor([2., 4.])
     """
 
-    #: whether what is logged becomes a program: see `modes.capturing`
+    #: whether the log becomes a program: see `modes.capturing`
     captures = False
     #: whether floating tensors get gradients on the tape even if they do not require them
     watches = True
@@ -342,7 +342,7 @@ class Tape:
 
     def clear(self) -> None:
         """Forget everything that was recorded."""
-        #: what is older comes from outside
+        #: a value with a lower number comes from outside
         self.started = next(numbers)
         self.entries: list[Entry] = []
         # Tensors from outside, and for tensors changed in place the number of their newest value.
@@ -352,7 +352,7 @@ class Tape:
         self.last: Tensor | None = None
 
     def kernel(self, primitive: Any, arrays: Any, params: dict[str, Any]) -> Any:
-        """The result of a primitive on raw arrays, where a tape that captures is asked for it."""
+        """The result of a primitive on raw arrays; `primitive.run` asks a capturing tape for it."""
         return primitive.kernel(*arrays, **params)
 
     # -- recording ---------------------------------------------------------------------------
@@ -387,7 +387,7 @@ class Tape:
         self.stop_recording()
 
     def value_of(self, tensor: Tensor) -> Value:
-        """The value that `tensor` holds now, entered as external when no entry made it."""
+        """The value that `tensor` holds now; it counts as external if no entry made it."""
         number = self.values.get(tensor.id, tensor.id)
         value = self.known.get(number)
         if value is None:
@@ -396,10 +396,10 @@ class Tape:
         return value
 
     def enclose(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
-        """Take note of a composite whose parts were written one by one."""
+        """Called after the parts of a composite were written one by one."""
 
     def enclose_vjp(self, entry: Entry, g: Any, edges: Any, saved: Any, results: Any) -> None:
-        """Take note of a composite's gradient rule that has run part by part."""
+        """Called after the gradient rule of a composite has run part by part."""
 
     def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         """Append an entry with the values that went in and came out."""
@@ -425,15 +425,15 @@ class Tape:
         """Called before `requires_grad` of a tensor is set."""
 
     def will_write(self, tensor: Tensor) -> None:
-        """Called before the memory of a tensor is written to."""
+        """Called before an operation writes to the memory of a tensor."""
 
     def will_rebind(self, tensor: Tensor, value: Tensor) -> None:
-        """Called before a tensor, in memory that was written to, gets the history of `value`."""
+        """Called before a tensor that was written in place gets the history of `value`."""
 
     def will_communicate(self, group: Any) -> tuple[str, int] | None:
         """Called before a collective operation of a group.
 
-        Returns the compiled function that is recorded and the number of its call, if there is one.
+        Returns the name of the compiled function under capture and the number of its call, or None.
         """
         return None
 
@@ -441,23 +441,23 @@ class Tape:
         """Called before a tensor becomes another view of its own memory."""
 
     def unobserved(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function of the library, in which no code of the user runs."""
+        """Call a function of the library that runs no code of the user."""
         return function(*args, **kwargs)
 
     def refuse_offset(self, tensor: Tensor) -> None:
-        """Called before somebody is told where the memory of a tensor begins in another's."""
+        """Called before a tensor's storage offset is read."""
 
     def note_replaced(self, tensor: Tensor, how: str) -> None:
-        """Called before a tensor gets other memory, by setting `.data` for example."""
+        """Called before a tensor gets other memory, for example by setting `.data`."""
 
     def repeat(self, begins: bool) -> None:
-        """Called when a checkpointed function begins a rerun, and when that ends."""
+        """Called when a rerun of a checkpointed function begins, and when it ends."""
 
     def visit(self, entry: Entry) -> None:
         """Called for each entry of a backward pass whose rules run on Tensors."""
 
     def rebind(self, tensor: Tensor, result: Tensor) -> None:
-        """`tensor` now holds the value of `result`: an in-place operation happened."""
+        """Note that `tensor` now holds the value of `result`, after an in-place operation."""
         self.value_of(tensor)
         self.values[tensor.id] = self.values.get(result.id, result.id)
 
@@ -472,7 +472,7 @@ class Tape:
     ) -> Gradients:
         """Gradients of `loss` (the last recorded result when None) for every tensor on the tape.
 
-        Unless `retain_graph` (or a persistent tape), the tape is cleared and what it saved freed.
+        Clears the tape and frees its saved values, unless `retain_graph` or the tape is persistent.
         """
         from ..autograd.api import tape_backward
 
@@ -525,7 +525,7 @@ class Tape:
         return format_tape(self)
 
     def memory_stats(self) -> Any:
-        """What the tape keeps: entries, saved arrays and bytes, in all and for each primitive."""
+        """What the tape keeps: entries, saved arrays and bytes, in total and for each primitive."""
         from ..insight.memory import memory_stats
 
         return memory_stats(self.entries)
