@@ -33,7 +33,7 @@ from ..ir.program import (
 )
 from ..ir.shapes import common, divided, simplest
 
-#: most nodes of one loop: more of them spill more registers than they save memory traffic
+#: most nodes of one loop: more would cost more in registers than they save in memory traffic
 MAX_NODES_PER_LOOP = 200
 
 

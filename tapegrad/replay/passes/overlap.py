@@ -1,21 +1,22 @@
 """Overlap: communication runs while other instructions compute.
 
-Comes in: a recorded program. Goes out: the same program, in which each collective that can be cut
-in two (`Primitive.halves`) is begun early and waited for late. Called by `pipeline.py`.
+Comes in: a recorded program. Goes out: the same program, in which each collective that can be split
+into a start and a wait (`Primitive.halves`) starts early and is waited for late. Called by
+`pipeline.py`.
 
-- A collective is begun where it stood, and waited for just before an instruction computes with its
-  result; views of the result come after the wait too.
-- A gather (its result is larger than its operand) of what only moves from the program's inputs is
-  begun where the gather before it in its group stood, and waited for where it stood itself: at most
-  one gather is ahead, and no more memory than its result is taken for that.
-- After the last collective has begun, instructions go in the order in which the collectives that
-  they need were begun: what reads the first result is computed while the last is under way.
-- A reduction whose operand is larger than its result is waited for before the next such one is
-  begun, so that at most one operand is kept for it.
+- A collective starts where it stood. The wait goes right before the first instruction that computes
+  with its result; views of the result come after the wait too.
+- A gather (its result is larger than its operand) whose operand is an input, or an input moved,
+  starts where the gather before it in its group stood. Its wait goes where it stood itself: at most
+  one gather is ahead, so that takes only the memory of its result.
+- After the last start, instructions are sorted by the start of the latest collective that they
+  need: what reads the first result is computed while the last collective runs.
+- A reduction whose operand is larger than its result is waited for before the next such reduction
+  starts, so at most one such operand is kept alive.
 
-The places depend on the collectives' order alone, so that all ranks begin them in the same order.
-After lowering, `in_place` lets a collective work in the memory of its operand where nobody else
-reads that, and tells those beside which nothing is computed.
+The order depends on the order of the collectives alone, so all ranks start them in the same order.
+After lowering, `in_place` lets a collective work in the memory of its operand if nothing else reads
+that, and marks collectives that overlap with no computation.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from ..ir.program import Apply, Callback, Instruction, Program, View, in_order, 
 
 
 def overlap(program: Program) -> Program:
-    """With collectives begun early and waited for late."""
+    """Start collectives early, and wait for them late."""
     applied = program.applied()
     if not any(x.primitive.halves or x.primitive.half for x in applied):
         return program
@@ -43,21 +44,22 @@ def overlap(program: Program) -> Program:
 
 
 class _Schedule:
-    """The instructions in their new order, while they are put there one after another."""
+    """The instructions in their new order, to which `add` appends one after another."""
 
     def __init__(self, program: Program, applied: Sequence[Apply]) -> None:
         self._number = program.next_number()
         self._made: list[Instruction] = []
-        #: by the number of a value: what gives it, once somebody computes with it
+        #: by number of a value: the wait or view that makes it, put off until its first use
         self._late: dict[int, Apply] = {}
         self._makers = {value.number: x for x in applied for value in x.outputs}
         self._moved = _moved(program, applied)
-        #: by the number of a gather's result: the gather that is begun there, and a handle
+        #: by number of a gather's result: the gather that starts there; by number of a
+        #: collective's result: its handle
         self._next: dict[int, Apply] = {}
         self._handles: dict[int, Value] = {}
-        #: numbers of values that the instructions so far make
+        #: numbers of the values that the instructions so far make
         self._there: set[int] = set()
-        #: the result of the latest reduction whose operand is larger
+        #: the result of the latest reduction whose operand is larger than its result
         self._reduced: Value | None = None
         latest: dict[Any, Apply] = {}
         for x in applied:
@@ -68,15 +70,15 @@ class _Schedule:
                 latest[x.params["group"]] = x
 
     def _is_early(self, x: Apply) -> bool:
-        """Whether it is a gather that may begin before its place."""
+        """Whether it is a gather that may start before its place."""
         if x.primitive.halves is None or _operand_size(x) >= size_of(x.outputs[0].shape):
             return False
         return all(value.number in self._moved for value in x.reads())
 
     def add(self, x: Apply) -> None:
-        """Put the next instruction of the program into the order."""
+        """Append the next instruction of the program to the order."""
         if x.outputs and x.outputs[0].number in self._there:
-            return  # it was put before its place
+            return  # `_put_early` has moved it ahead
         if self._is_early(x):
             if x.outputs[0].number not in self._handles:
                 self._begin(x)
@@ -118,7 +120,7 @@ class _Schedule:
         return replace(x, primitive=x.primitive.halves[1], params=group, inputs=(handle, *x.inputs))
 
     def _bring(self, value: Value) -> None:
-        """Put what gives a value into the order, now that it is needed."""
+        """Append the wait or view that makes a value, now that it is needed."""
         x = self._late.pop(value.number, None)
         if x is not None:
             for read in x.reads():
@@ -126,7 +128,7 @@ class _Schedule:
             self._put(x)
 
     def _put_early(self, value: Value) -> None:
-        """Put what moves inputs to a value into the order, before its place."""
+        """Append the movements that make a value of inputs, before their place."""
         x = self._makers.get(value.number)
         if x is not None and value.number not in self._there:
             for read in x.reads():
@@ -138,7 +140,7 @@ class _Schedule:
         self._there.update(value.number for value in x.outputs)
 
     def ended(self, program: Program) -> list[Instruction]:
-        """All instructions; a collective that was begun must end, whoever reads its result."""
+        """All instructions; each start has a wait, even if its result is dead."""
         for value in program.needed():
             self._bring(value)
         for number, x in list(self._late.items()):
@@ -148,8 +150,8 @@ class _Schedule:
 
 
 def _by_arrival(instructions: list[Instruction]) -> list[Instruction]:
-    """With what comes after the last begin in the order of the begins that it waits for."""
-    begun: dict[int, int] = {}  # by the number of a handle: how many were begun up to it
+    """Sort the instructions after the last start by the latest start that they depend on."""
+    begun: dict[int, int] = {}  # by number of a handle: its position among the starts, from 1
     last = 0
     for i, x in enumerate(instructions):
         if isinstance(x, Apply) and x.primitive.half == "start":
@@ -158,7 +160,7 @@ def _by_arrival(instructions: list[Instruction]) -> list[Instruction]:
     tail = [x for x in instructions[last:] if isinstance(x, Apply)]
     if any(not (x.primitive.pure or x.primitive.half == "wait") for x in tail):
         return instructions
-    arrival: dict[int, int] = {}  # by the number of a value: the latest begin that it waits for
+    arrival: dict[int, int] = {}  # by number of a value: the latest start that it depends on
     order: list[tuple[int, Apply]] = []
     for x in tail:
         reads = [value.number for value in x.reads()]
@@ -171,7 +173,7 @@ def _by_arrival(instructions: list[Instruction]) -> list[Instruction]:
 
 
 def _moved(program: Program, applied: Sequence[Apply]) -> set[int]:
-    """Numbers of values that are inputs and constants, or such values moved."""
+    """Numbers of inputs and constants, and of values made from them by movements alone."""
     found = {i.value.number for i in program.inputs}
     found |= {value.number for value, _ in program.constants}
     for x in applied:
@@ -185,7 +187,7 @@ def _operand_size(x: Apply) -> int:
 
 
 def in_place(program: Program) -> Program:
-    """With collectives in the memory of their operands, where only they read those."""
+    """Let a collective work in the memory of its operand, if nothing else reads that."""
     readers: dict[int, list[Callback | None]] = {}
     for x in program.instructions:
         for value in x.reads():
@@ -211,9 +213,9 @@ def in_place(program: Program) -> Program:
 
 
 def _told_alone(instructions: list[Instruction]) -> list[Instruction]:
-    """With `alone` said to starts that have nothing but other callbacks before their waits."""
+    """Set `alone` on starts that have nothing but other callbacks before their waits."""
     found = list(instructions)
-    begun: dict[int, int] = {}  # by the number of a handle: where it was begun
+    begun: dict[int, int] = {}  # by number of a handle: the position of its start
     for i, x in enumerate(instructions):
         if not isinstance(x, Callback):
             begun.clear()
@@ -229,7 +231,7 @@ def _told_alone(instructions: list[Instruction]) -> list[Instruction]:
 
 
 def _operand(x: Callback) -> int | None:
-    """The number of the value that one half of a collective works on, if it is a whole array."""
+    """The number of the value that a start or wait works on, if that is a whole array in order."""
     at = {"start": 0, "wait": 1}.get(x.primitive.half or "")
     if at is None:
         return None

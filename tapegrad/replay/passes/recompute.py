@@ -2,15 +2,14 @@
 
 Comes in: a program after all other passes, the bytes that each of its values takes, and how many
 may be live at once. Goes out: the program with copies of some instructions shortly before their
-results are read again. What nobody reads any more, the pass `dead` drops. Called by
-`cpu/budget.py`.
+results are read again. `dead` removes what is dead then. Called by `cpu/budget.py`.
 
-At the moment at which most bytes are live, every value that is only read later could be dropped and
-computed again before that. What it is computed from must be there then: because it is kept anyway,
-or was computed again already, or is computed again itself, as far back as that takes. The value
-goes that saves most bytes for the least work, as long as bytes are live that exceed the budget.
-A copy computes the same on the same data; but a loop with fewer results, or in other memory, is
-other code for LLVM, which may round a product and a sum once or twice.
+At the instruction where most bytes are live, each live value that is only read later can be freed
+and recomputed before that read. Its operands must exist then: they are live anyway, were recomputed
+before, or are recomputed too, as far back as necessary. The pass frees the value with the least
+work per byte, and repeats that while more bytes are live than the budget allows.
+A copy computes the same on the same data. But LLVM compiles a loop with fewer results, or in other
+memory, to other code, which may or may not fuse a product and a sum, and so round differently.
 """
 
 from __future__ import annotations
@@ -37,25 +36,25 @@ from ..ir.program import (
 from ..ir.renaming import renamed
 from .simplify import trimmed
 
-#: how many multiplications of a product take as long as reading or writing an element of a loop
+#: multiplications of a product that take as long as one read or write of an element in a loop
 MULTIPLICATIONS_PER_ACCESS = 8
-#: instructions that are repeated for one value, at most
+#: most instructions that are repeated for one value
 MAX_REPEATED = 64
-#: an operand of which so many are as large as the value is kept for it, and not computed again
+#: an operand is kept, not recomputed, if the value is at least so many times as large
 MIN_SIZE_RATIO_OF_KEPT_OPERAND = 4
-#: values that are smaller than this part of all that is live are not worth it
+#: smallest value that is worth freeing, as a share of the bytes live at the peak
 MIN_SHARE = 1 / 4096
-#: ways to save memory that are tried at one moment before the pass gives up
+#: values that are tried at one peak before the pass gives up
 MAX_TRIALS = 64
 
 
 def recomputed(
     program: Program, sizes: Mapping[int, int], limit: int, most: float = math.inf
 ) -> Program:
-    """With values computed again, until at most `limit` bytes are live, or nothing helps.
+    """Recompute values until at most `limit` bytes are live, or nothing helps.
 
-    `sizes` are the bytes of the values that count, by their numbers. `most` is how much more work
-    there may be, as a part of all.
+    `sizes` has the bytes of the values that count, by number. `most` limits the added work, as a
+    share of the program's work.
     """
     most *= sum(map(work_of, program.instructions))
     schedule = _Lifetimes(program, sizes)
@@ -66,7 +65,7 @@ def recomputed(
 
 
 def work_of(instruction: Instruction) -> float:
-    """About how long an instruction takes, in multiplications of a product."""
+    """The estimated cost of an instruction, in multiplications of a product."""
     if isinstance(instruction, Product):
         matrix = instruction.rows * instruction.inner * instruction.columns
         return size_of(instruction.batch) * matrix / (2 if instruction.triangle else 1)
@@ -87,7 +86,7 @@ def work_of(instruction: Instruction) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """An instruction with the numbers of what it reads and writes."""
+    """An instruction with the numbers of the values that it reads and writes."""
 
     instruction: Instruction
     reads: tuple[int, ...]
@@ -103,7 +102,7 @@ def _step(instruction: Instruction) -> _Step:
 
 
 class _Lifetimes:
-    """The instructions in their order, with what is live at each of them."""
+    """The instructions in order, with the bytes that are live at each of them."""
 
     def __init__(self, program: Program, sizes: Mapping[int, int]) -> None:
         self.sizes = dict(sizes)
@@ -113,15 +112,15 @@ class _Lifetimes:
         self.written_to = {target.number: value.number for target, value in program.writes}
         self.values = {v.number: v for i in program.instructions for v in i.writes()}
         self.next_number = program.next_number()
-        #: that of all that is computed again
+        #: the work of all recomputed instructions so far
         self.work = 0.0
-        #: by number: the value that this one is, computed again; and all that are the same
+        #: by number of a recomputed value: its original; by original: all its recomputed values
         self.root: dict[int, int] = {}
         self.versions: dict[int, list[int]] = defaultdict(list)
         self.set([_step(instruction) for instruction in program.instructions])
 
     def set(self, steps: list[_Step]) -> None:
-        """Take an order of instructions, and find where its values are made and read."""
+        """Take a list of instructions, and find where values are made, read and live."""
         self.steps = steps
         self.made: dict[int, int] = {}
         self.makers: dict[int, list[int]] = defaultdict(list)
@@ -151,7 +150,7 @@ class _Lifetimes:
             self.live.append(total - self._taken_over(step, len(self.live)))
 
     def _taken_over(self, step: _Step, at: int) -> int:
-        """Bytes of what a loop reads for the last time, and can write its results to."""
+        """Bytes of an operand that dies in a loop, so that a result can take its memory."""
         if not isinstance(step.instruction, Loop) or not step.writes:
             return 0
         size = max(self.sizes.get(number, 0) for number in step.writes)
@@ -165,7 +164,7 @@ class _Lifetimes:
         return sum(max(0, live - limit) for live in self.live)
 
     def improve(self, limit: int, most: float) -> bool:
-        """Drop a value where most is live, and compute it again later; whether that can be."""
+        """Free one value at the peak and recompute it later; whether that was possible."""
         peak = max(self.live)
         at = self.live.index(peak)
         ways = [
@@ -195,20 +194,20 @@ class _Lifetimes:
         return False
 
     def check(self) -> None:
-        """Every value is made before it is read: a copy in a wrong place must not go unnoticed."""
+        """Raise if a value is read before it is made: a copy would be in a wrong place."""
         for number, at in self.read.items():
             if at and number not in self.outside and at[0] < self.made.get(number, 0):
                 raise AssertionError(f"%{number} is read before it is made")
 
     def _way(self, number: int, at: int) -> _Way:
-        """How to do without a value at a moment."""
+        """How to free a value at an instruction, and recompute it before its next use."""
         use = min(i for i in self.read[number] if i > at)
         again = _Again(self, at, use, self.sizes[number])
         value = again.version(number, itself=False)
         return _Way(number, use, value, again, sum(map(work_of, again.instructions)))
 
     def new(self, number: int) -> Value:
-        """Another value like this one."""
+        """A new value with the shape, dtype and size of this one."""
         old = self.values[number]
         value = Value(self.next_number, old.shape, old.dtype)
         self.next_number += 1
@@ -218,12 +217,12 @@ class _Lifetimes:
         return value
 
     def _is_unchanged(self, number: int, use: int) -> bool:
-        """Whether memory from outside has not been written to yet at a moment."""
+        """Whether memory from outside is not written to until an instruction."""
         written = self.written_to.get(number)
         return written is None or self.made.get(written, use + 1) > use
 
     def is_repeatable(self, number: int, use: int) -> bool:
-        """Whether what makes a value gives the same again later, and does nothing else."""
+        """Whether the instruction that makes a value gives the same later, without side effects."""
         at, *more = self.makers[number]
         step = self.steps[at]
         instruction = step.instruction
@@ -244,17 +243,17 @@ class _Lifetimes:
 
 
 class _Way(NamedTuple):
-    """How a value need not be kept."""
+    """How a value need not be kept between two instructions."""
 
     number: int
-    use: int  # where it is read next
-    value: Value  # what is read then
+    use: int  # the instruction that reads it next
+    value: Value  # the value that is read there instead
     again: _Again
     work: float
 
 
 def _with(steps: list[_Step], way: _Way) -> list[_Step]:
-    """Instructions in the order in which a value is not kept."""
+    """The instructions after a value is recomputed before its next use."""
     names = {way.number: way.value}
     later = [
         _step(renamed(step.instruction, names)) if way.number in step.reads else step
@@ -264,21 +263,21 @@ def _with(steps: list[_Step], way: _Way) -> list[_Step]:
 
 
 class _Again:
-    """The instructions that compute a value again, right before it is used."""
+    """The instructions that recompute a value right before its use."""
 
     def __init__(self, schedule: _Lifetimes, at: int, use: int, size: int) -> None:
         self.schedule = schedule
         self.at, self.use, self.size = at, use, size
         self.instructions: list[Instruction] = []
-        #: what is computed again, and the new value
+        #: pairs: the number of a recomputed value, and its new value
         self.made: list[tuple[int, Value]] = []
         self._known: dict[int, Value] = {}
         self._count = 0
 
     def version(self, number: int, itself: bool = True) -> Value:
-        """A value that is equal to this one and is there when it is used.
+        """A value that is equal to this one and is live at the use.
 
-        That is the value itself where nothing else can be done: it is then kept until then.
+        If it cannot be recomputed, it is the value itself, which then stays live until the use.
         """
         if number not in self._known:
             found = self._there(number) if itself else self._computed_again(number)
@@ -288,7 +287,7 @@ class _Again:
         return self._known[number]
 
     def _there(self, number: int) -> int | None:
-        """The value, if it is kept anyway or is small; or one that was computed again."""
+        """The value, if it is live anyway or small; or an earlier recomputation of it."""
         schedule = self.schedule
         size = schedule.sizes.get(number, 0)
         is_small = size * MIN_SIZE_RATIO_OF_KEPT_OPERAND <= self.size
@@ -297,14 +296,14 @@ class _Again:
         return self._computed_again(number)
 
     def _computed_again(self, number: int) -> int | None:
-        """An equal value that is made between the moment and the use."""
+        """The latest equal value that is made between the peak and the use."""
         root = self.schedule.root.get(number, number)
         made = self.schedule.made
         found = [n for n in (root, *self.schedule.versions[root]) if self.at < made[n] < self.use]
         return max(found, key=made.__getitem__, default=None)
 
     def _repeat(self, number: int) -> bool:
-        """Compute a value again, if its instruction can be repeated."""
+        """Recompute a value, if its instruction can be repeated; whether it can."""
         schedule = self.schedule
         if self._count >= MAX_REPEATED or not schedule.is_repeatable(number, self.use):
             return False

@@ -3,9 +3,8 @@
 Comes in: a program whose loops are fused. Goes out: the same program with fewer values in memory.
 Called by `pipeline.py`, after fusion.
 
-A loop that reads x - mean reads x as well, or could: it may compute the difference itself, and
-nobody needs to write it. That takes a few instructions, while writing to memory and reading back
-takes as long as sixteen.
+A loop that reads x - mean can read x and the mean, and compute the difference itself, so that no
+loop stores it. That takes a few instructions; a round trip to memory takes as long as sixteen.
 """
 
 from __future__ import annotations
@@ -31,18 +30,17 @@ from ..ir.target import Machine
 from .fuse import MAX_NODES_PER_LOOP, join, pair, plain, renumber
 from .simplify import trimmed
 
-#: instructions that each reader repeats, at most: half of those that take as long as the way to
-#: memory and back
+#: most instructions that a reader may repeat: half of what a round trip to memory costs
 MAX_RECOMPUTED_INSTRUCTIONS = 8
-#: how many times as large as an operand a value must be for that to be read at no cost: a mean of
-#: each row, for example, is read once for a whole row
+#: reading an operand counts as free if the value is at least so many times as large: the mean of a
+#: row, for example, is read once for the whole row
 MIN_SIZE_RATIO_OF_FREE_OPERAND = 8
 
 
 def rematerialize(program: Program, machine: Machine) -> Program:
-    """With values that are quickly computed made by the loops that read them.
+    """Let each reader recompute values that are cheap.
 
-    Nobody reads their stores then; the pass `trim` drops them.
+    Their stores become dead, and `trim` removes them.
     """
     instructions = list(program.instructions)
     readers: dict[int, list[int]] = defaultdict(list)
@@ -53,7 +51,7 @@ def rematerialize(program: Program, machine: Machine) -> Program:
         for number in {v.number for v in instruction.writes()}:
             writers[number].append(i)
     needed = {v.number for v in program.needed()}
-    #: by value from outside: when its memory may change
+    # By value from outside: the first instruction that may change its memory.
     changes = {target.number: min(writers[v.number], default=-1) for target, v in program.writes}
     for i in range(len(instructions)):
         loop = instructions[i]
@@ -87,7 +85,7 @@ def rematerialize(program: Program, machine: Machine) -> Program:
 
 
 def _with(source: Loop, reader: Instruction, value: Value) -> Loop | None:
-    """A loop that computes a value itself, if it then need not read more than now."""
+    """A reader that computes a value itself, if it then reads no more bytes than before."""
     loops = pair(source, reader, value)
     if loops is None or not _pays(*loops, value):
         return None
@@ -97,10 +95,10 @@ def _with(source: Loop, reader: Instruction, value: Value) -> Loop | None:
 
 
 def _through(source: Loop, reader: Instruction, value: Value) -> Loop | None:
-    """A loop of another shape that reads the operand of a value instead, which lies as that does.
+    """A reader of another shape that reads the value's operand, which has the same layout.
 
-    A loss takes one logit of each row by its label: where autocast has rounded the logits, nobody
-    then needs them in float32 in memory.
+    A loss gathers one logit of each row by its label. If autocast has rounded the logits, the
+    gather then converts what it picks, and no loop stores all logits in float32.
     """
     made, (store,) = source.nodes, source.stores
     if not isinstance(reader, Loop) or reader.region != source.region:
@@ -117,7 +115,7 @@ def _through(source: Loop, reader: Instruction, value: Value) -> Loop | None:
         or store.access.offset
     ):
         return None
-    # What looks up indices is not vectorised, and may come to an element many times.
+    # A loop that gathers is not vectorised, and may read an element many times.
     if size_of(reader.shape) > size_of(value.shape):
         return None
     at: dict[int, int] = {}
@@ -143,7 +141,7 @@ def _through(source: Loop, reader: Instruction, value: Value) -> Loop | None:
 
 
 def _pays(source: Loop, reader: Loop, value: Value) -> bool:
-    """Whether computing a value in a loop takes no more reading than the value itself."""
+    """Whether computing a value in a loop reads no more bytes than reading the value."""
     there = {node.access for node in reader.nodes if isinstance(node, Read)}
     more = 0
     for access in {node.access for node in source.nodes if isinstance(node, Read)} - there:
@@ -158,7 +156,7 @@ def _pays(source: Loop, reader: Loop, value: Value) -> bool:
 
 
 def _rounded(loop: Loop, value: Value) -> Loop:
-    """A loop that computes a value to the same bits as others that do: x - max(x) stays below 0."""
+    """A loop that rounds as all readers will: x - max(x) must stay at or below 0."""
     wanted = {s.node for s in loop.stores if s.access.value.number == value.number}
     nodes = list(loop.nodes)
     for i in reversed(range(len(nodes))):
@@ -170,13 +168,13 @@ def _rounded(loop: Loop, value: Value) -> Loop:
 
 
 def _multiplies(node: Compute) -> bool:
-    """Whether LLVM may round a computation together with a sum that reads it."""
+    """Whether LLVM may fuse a node with a sum that reads it, and round once."""
     expression = parsed(node.primitive.expression or "0")
     return isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Mult)
 
 
 def _quick(loop: Loop, machine: Machine) -> bool:
-    """Whether a loop only does a little arithmetic."""
+    """Whether a loop does nothing but a little arithmetic."""
     count = 0
     for node in loop.nodes:
         if isinstance(node, Compute):
