@@ -1,8 +1,8 @@
-"""Expressions: what a primitive computes of one element, as text that every target can read.
+"""Expressions: what a primitive computes for one element, as text that every target can read.
 
-`Primitive.expression` is an expression in a subset of Python, such as `x * y` or `where(x > 0, x,
-0)`. Goes out: Python's own syntax tree, which passes and targets read. Called by `passes/` and by
-`native/scalar.py`.
+Comes in: `Primitive.expression`, an expression in a subset of Python, such as `x * y` or
+`where(x > 0, x, 0)`. Goes out: Python's own syntax tree, which passes and targets read. Called by
+`passes/` and by `native/scalar.py`.
 """
 
 from __future__ import annotations

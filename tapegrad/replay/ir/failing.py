@@ -1,7 +1,7 @@
 """Failing: which instructions may find bad data, such as an index out of range.
 
-Comes in: an instruction. Goes out: whether it may fail. Such instructions run even if nobody reads
-their results, because the eager function would raise an error. Called by `passes/simplify.py` and
+Comes in: an instruction. Goes out: whether it may fail. Such instructions run even if their results
+are dead, because the eager function would raise an error. Called by passes, by `native/plan.py` and
 by targets.
 """
 
@@ -36,7 +36,7 @@ def finds_bad_data(part: Node | Store) -> bool:
 
 
 def culprit(instruction: Instruction) -> tuple[str, Location | None]:
-    """Which of the primitives that an instruction came from may find bad data."""
+    """The origin of an instruction that may find bad data: a primitive's name and its location."""
     nodes = instruction.nodes if isinstance(instruction, Loop) else ()
     failing = {n.primitive.name for n in nodes if isinstance(n, Compute) and n.fails}
     found = (origin for origin in instruction.origins if origin.name in failing)

@@ -28,7 +28,7 @@ Shape = tuple[int, ...]
 
 
 class Origin(NamedTuple):
-    """A primitive that an instruction came from: its line, and the module that called it."""
+    """A primitive that an instruction came from: its name, its line and its module."""
 
     name: str
     location: Location | None
@@ -44,7 +44,7 @@ class Apply:
     inputs: tuple[Any, ...]  # a Value, a number or None
     outputs: tuple[Value, ...]
     location: Location | None
-    region: int = 0  # which rerun of a checkpointed function it belongs to; 0 for none
+    region: int = 0  # the rerun of a checkpointed function that it belongs to; 0 for none
     layer: str = field(default="", compare=False)  # the path of the module that ran
 
     def reads(self) -> Iterator[Value]:
@@ -68,8 +68,8 @@ class Apply:
 class Pick:
     """One index read from memory: it adds `index * stride` and must lie in -size..size-1.
 
-    What is `checked` lies in 0..size-1, as an earlier instruction has made sure. What is `known`
-    was examined by an earlier one, which fails if it is out of range.
+    A `checked` index lies in 0..size-1: an earlier instruction made it so. A `known` index may be
+    negative, but an earlier instruction fails if it is out of range.
     """
 
     index: Access
@@ -103,7 +103,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A value that is a rearrangement of another value's memory."""
+    """A value that aliases another value's memory."""
 
     root: Value
     offset: int
@@ -113,7 +113,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number written into the code."""
+    """A number that is part of the code."""
 
     number: Any
 
@@ -134,7 +134,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Node of a loop: where it is, `offset + sum(i * stride)`, as an int64."""
+    """Node of a loop: its position `offset + sum(i * stride)`, as an int64."""
 
     offset: int
     strides: tuple[int, ...]
@@ -153,8 +153,8 @@ class Position:
 class Compute:
     """Node of a loop: a primitive's expression on earlier nodes and numbers.
 
-    What is `rounded` has the same bits wherever it is computed: a machine that multiplies and adds
-    in one instruction, and rounds once, rounds it by itself.
+    A `rounded` node has the same bits in every loop that computes it: targets do not fuse it with a
+    sum into one multiply-add, which would round only once.
     """
 
     primitive: Primitive
@@ -170,7 +170,7 @@ Node = Read | Position | Compute
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Put a node into memory, or add it to what is there."""
+    """Store a node to memory, or add it to what is there."""
 
     access: Access
     node: int
@@ -189,7 +189,7 @@ class LoopFold:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Reduce a node along a dimension of the loop, and keep the running value of every step."""
+    """Reduce a node along a dimension of the loop, and store the running value of every step."""
 
     access: Access
     node: int
@@ -212,7 +212,7 @@ class Loop:
     folds: tuple[LoopFold, ...]
     origins: tuple[Origin, ...]
     scan: Scan | None = None  # a loop with a scan has neither stores nor folds
-    region: int = 0  # as that of the primitives in it
+    region: int = 0  # as in `Apply`
 
     def reads(self) -> Iterator[Value]:
         for node in self.nodes:
@@ -260,9 +260,9 @@ class Loop:
 class Product:
     """out = x @ y for each index of `batch`; the last two strides of an access are the matrix's.
 
-    With `adds` it is out += x @ y. A `triangle` says what counts, and what need not be computed:
-    "out": the result on and below its diagonal, above it is 0; "lower": x on and below its
-    diagonal; "upper": x on and above it.
+    With `adds` it is out += x @ y. A `triangle` names the part that counts; the rest need not be
+    computed. "out": the result on and below its diagonal, above it is 0. "lower": x on and below
+    its diagonal. "upper": x on and above its diagonal.
     """
 
     batch: Shape
@@ -315,14 +315,14 @@ class Contraction:
 class Attention:
     """softmax(q @ k^T * scale + mask) @ v for each index of `batch`, or its gradients, in tiles.
 
-    Forward it makes `out` and `lse`, the logarithm of the sum of the powers of each row, of
-    `operands` q, k and v. Backward it makes the gradients of q, k and v, of `operands` q, k, v,
-    the gradient of `out`, `lse`, and `delta`, the sum of that gradient times `out` in each row. In
-    half precision, `lse` is float32 and the last operand is `out` itself. The last two strides of
-    an access are the matrix's, and the last one is 1, except for that of the mask. A mask of
-    booleans says what counts; another one is added. With `state`, the seed and the offset of a
-    generator, probabilities are dropped with the chance `dropout`. A row without any key gets zeros
-    if it is `safe`, else NaN.
+    Forward, `operands` are q, k and v; results are `out` and `lse`, the log-sum-exp of each row.
+    Backward, `operands` are q, k, v, the gradient of `out`, `lse`, and `delta`, the sum over each
+    row of that gradient times `out`; results are the gradients of q, k and v. In half precision,
+    `lse` is float32 and the last operand of backward is `out` instead of `delta`. The last two
+    strides of an access are the matrix's, and the last one is 1, except in the mask. A boolean mask
+    selects keys; any other mask is added. With `state`, the seed and the offset of a generator,
+    probabilities are dropped with probability `dropout`. A row without any key gets zeros if `safe`
+    is set, else NaN.
     """
 
     batch: Shape
@@ -395,9 +395,9 @@ class Input:
     """A value from outside."""
 
     value: Value
-    strides: tuple[int, ...]  # its steps in memory, in elements
+    strides: tuple[int, ...]  # in elements
     name: str
-    aliased: bool = False  # whether another input shows some of the same memory
+    aliased: bool = False  # whether another input overlaps its memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,12 +409,12 @@ class Program:
     instructions: tuple[Instruction, ...]
     writes: tuple[tuple[Value, Value], ...]  # (input, the value that it holds afterwards)
     results: tuple[Value, ...]
-    notes: tuple[str, ...] = field(default=(), compare=False)  # what passes have to say
-    #: composites whose parts are among the instructions, for whoever differentiates them
+    notes: tuple[str, ...] = field(default=(), compare=False)  # messages of passes, for `explain`
+    #: composites whose parts are among the instructions, to differentiate or run them whole
     wholes: tuple[Apply, ...] = field(default=(), compare=False)
-    #: bytes that it may take for values while it runs, if there is a limit
+    #: bytes that its values may take while it runs, if there is a limit
     budget: int | None = None
-    #: where its values are, but for those, by number, that are in host memory (`ir/target.py`)
+    #: the device of its values, except for the numbers in `host`, in host memory (`ir/target.py`)
     device: Device = CPU
     host: frozenset[int] = frozenset()
 
@@ -422,7 +422,7 @@ class Program:
         return replace(self, instructions=tuple(instructions))
 
     def applied(self) -> tuple[Apply, ...]:
-        """The instructions of a program that was not lowered yet."""
+        """The instructions of a program that is not lowered yet."""
         return tuple(i for i in self.instructions if isinstance(i, Apply))
 
     def needed(self) -> Iterator[Value]:
@@ -432,7 +432,7 @@ class Program:
         yield from self.results
 
     def device_of(self, value: Value) -> Device:
-        """Where a value is."""
+        """The device of a value."""
         return CPU if value.number in self.host else self.device
 
     def next_number(self) -> int:
@@ -484,7 +484,7 @@ def show_origins(origins: tuple[Origin, ...]) -> str:
 
 
 def contiguous(shape: Shape) -> tuple[int, ...]:
-    """The steps of an array of this shape whose memory is in order, in elements."""
+    """The strides of a contiguous array of this shape, in elements."""
     strides, step = [], 1
     for n in reversed(shape):
         strides.append(step)
@@ -493,7 +493,7 @@ def contiguous(shape: Shape) -> tuple[int, ...]:
 
 
 def in_order(shape: Shape, strides: tuple[int, ...]) -> bool:
-    """Whether steps are those of memory in order; those of single elements do not matter."""
+    """Whether strides are those of a contiguous array; dimensions of size 1 do not count."""
     steps = contiguous(shape)
     return 0 in shape or all(
         n == 1 or a == b for n, a, b in zip(shape, strides, steps, strict=True)

@@ -1,7 +1,7 @@
-"""Renaming: an instruction with other values in the place of some.
+"""Renaming: the same instruction on other values.
 
-Comes in: an instruction and the values by the numbers of those that they replace. Goes out: the
-same instruction on those values. Called by `passes/recompute.py`.
+Comes in: an instruction, and new values by the numbers of those that they replace. Goes out: the
+instruction that reads and writes the new values. Called by `passes/recompute.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 from ...core.tape import Value
 from .program import Access, Instruction, LoopFold, Pick, Read, Scan, Store, View
 
-#: parts of instructions that name values, or have parts that do
+#: parts of instructions that contain values, or parts that do
 _PARTS = (Access, Pick, View, Read, Store, LoopFold, Scan)
-#: fields that name none
+#: fields that contain no value
 _WITHOUT = {"origins", "params", "primitive", "shape", "strides", "dims", "batch"}
 
 

@@ -1,9 +1,9 @@
 """Shapes of loops: the same elements in the same order, with other dimensions.
 
 Comes in: the shape of a loop and the strides of its accesses. Goes out: a shape with fewer or other
-dimensions. Neighbouring dimensions that every access walks in order are joined, and any dimension
-may be divided. Called by `passes/fuse.py`, which joins loops of one shape, and by the writers of
-kernels.
+dimensions. Adjacent dimensions are joined where every access is contiguous across them, and any
+dimension may be divided. Called by `passes/fuse.py`, which fuses loops of one shape, and by the
+writers of kernels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .program import Access, Loop, Position, Read, Shape
 def joined(
     shape: tuple[int, ...], columns: list[tuple[int, ...]], folded: set[int]
 ) -> tuple[list[int], list[list[int]], list[bool]]:
-    """Sizes, the strides of each access, and which dimensions are folded, after joining."""
+    """Join dimensions: the new sizes, the strides of each access, and which ones are folded."""
     sizes: list[int] = []
     strides: list[list[int]] = [[] for _ in columns]
     flags: list[bool] = []
@@ -56,13 +56,13 @@ def simplest(loop: Loop) -> Loop:
     if not sizes:
         sizes, flags, new = [1], [bool(folded)], dict.fromkeys(columns, (0,))
     dims = tuple(d for d, flag in enumerate(flags) if flag)
-    if loop.folds and not dims:  # what was folded had one element
+    if loop.folds and not dims:  # the folded dimensions have one element
         return loop
     return _reshaped(loop, tuple(sizes), new.__getitem__, dims)
 
 
 def common(x: Shape, y: Shape) -> Shape | None:
-    """The shape in which the dimensions of both are divided, if there is one."""
+    """The coarsest shape that divides the dimensions of both, if there is one."""
     if x == y:
         return x
     ends = sorted({*_ends(x), *_ends(y)})
@@ -73,7 +73,7 @@ def common(x: Shape, y: Shape) -> Shape | None:
 
 
 def _ends(shape: Shape) -> list[int]:
-    """The products of the last sizes of a shape."""
+    """The products of the last 0, 1, 2, ... sizes of a shape."""
     found = [1]
     for n in reversed(shape):
         found.append(found[-1] * n)
@@ -81,11 +81,11 @@ def _ends(shape: Shape) -> list[int]:
 
 
 def divided(loop: Loop, shape: Shape) -> Loop:
-    """A loop whose dimensions are divided so that it has a shape."""
+    """A loop whose dimensions are divided to give it a shape."""
     if loop.shape == shape:
         return loop
     ends = _ends(shape)
-    parts: list[list[int]] = []  # for each dimension the sizes that it becomes
+    parts: list[list[int]] = []  # for each dimension, the sizes that it is divided into
     low = 1
     for n in reversed(loop.shape):
         inside = [end for end in ends if low <= end <= low * n]

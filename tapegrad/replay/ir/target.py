@@ -1,26 +1,26 @@
 """Targets: what programs are built for, and run on.
 
-A `Target` makes an `Executable` of a recorded program: that is all that the rest of `replay/` asks
-for. A target that uses the passes also has a `Machine`. Passes know no machine, so they ask it
-which dtypes it has, which expressions it can compute, what those cost, and whether they may find
-bad data. `replay/cpu/` is a target with passes, `replay/reference/` has two without.
+A `Target` builds an `Executable` from a recorded program: the rest of `replay/` asks for no more. A
+target that uses the passes also has a `Machine`. Passes know no machine, so they ask it which
+dtypes and expressions it can compute, what those cost, and whether they may find bad data.
+`replay/cpu/` and `replay/cuda/` are targets with passes, `replay/reference/` has two without.
 
 **Devices.** A program has a device (`Program.device`), that of the tensors which it was recorded
-on. A target has an attribute `devices`, the kinds that it takes, such as `("cuda",)`; without it,
-programs on the CPU are all that it gets. Inputs, constants, results and writes of a program on a
-GPU are CuPy arrays, except for the values in `Program.host`, which are NumPy arrays as in eager
+on. A target may have an attribute `devices`, the kinds that it takes, such as `("cuda",)`; without
+it, the target gets only programs on the CPU. Inputs, constants, results and writes of a program on
+a GPU are CuPy arrays, except for the values in `Program.host`, which are NumPy arrays as in eager
 code. Those are of two kinds:
 
 - numbers: float64 values from `param_groups` (the cells that `Replay` binds and refreshes), 0-d
-  tensors on the CPU beside others on the GPU, such as the step count of an optimizer, and what is
-  computed of such numbers;
-- states of generators, two int64, which primitives with an input named `state` read and move on.
+  tensors on the CPU beside others on the GPU, such as the step count of an optimizer, and values
+  computed from such numbers;
+- states of generators, two int64, which primitives with an input named `state` read and advance.
 
-Host values are made of host values alone. So a target reads those that are inputs when a run
-begins, computes the others on the host or passes them to kernels as arguments, and writes back the
-results and writes among them, without waiting for the GPU. The numbers that a draw gives are on the
+Host values are computed from host values alone. So a target reads the host inputs when a run
+begins, computes other host values on the host or passes them to kernels as arguments, and writes
+back host results and writes, without waiting for the GPU. Random numbers that are drawn are on the
 GPU, and the same as on the CPU. `bind` gives the array of a host input once, and its owner changes
-the elements between runs: they are to be read in each.
+the elements between runs: read them in each run.
 
 Composites come in parts. A target that has better code for some of them, forward or backward, gets
 them whole with `passes/regroup.py`.
@@ -41,25 +41,25 @@ class Executable(Protocol):
 
     @property
     def callbacks(self) -> Sequence[Any]:
-        """Parts of the program that run as calls of Python between others.
+        """Parts of the program that call Python, between parts that do not.
 
-        They may raise when others have written already, so that the caller must go back then.
+        They may raise after other parts have written, so the caller must restore memory then.
         """
 
     def bind(self, arrays: Mapping[int, Any]) -> None:
-        """Say which arrays some inputs of the program are, by index, in all runs from now on."""
+        """Fix the arrays of some inputs, by index, for all runs from now on."""
 
     def expect(self, inputs: Sequence[int]) -> None:
-        """Say which inputs each run brings: all others are bound."""
+        """Say which inputs each run passes: all others are bound."""
 
     def attempt(self, arrays: tuple[Any, ...]) -> Exception | None:
         """Run on the expected inputs and the arrays of all results, which it fills.
 
-        Returns what is wrong with the data, if something is: then nothing was written.
+        Returns an error if the data is bad: then nothing was written.
         """
 
     def run(self, arrays: tuple[Any, ...]) -> None:
-        """`attempt`, raising what that returns."""
+        """Run like `attempt`, but raise the error."""
 
     def describe(self) -> str:
         """How it runs, in a few words, for `explain()`."""
@@ -78,17 +78,17 @@ class Target(Protocol):
 
 
 class Cost(NamedTuple):
-    """What a machine has to say about a computation of one element."""
+    """What a machine says about the computation of one element."""
 
     fails: bool  # whether it may find bad data
     instructions: int
 
 
 class Machine(Protocol):
-    """What passes ask. Methods raise `NoLowering` where it cannot do what they ask about."""
+    """What passes ask about a target. A method raises `NoLowering` if the answer is no."""
 
     def check_dtype(self, dtype: Any) -> None:
-        """Elements of a NumPy dtype can be computed with."""
+        """The machine can compute with elements of a NumPy dtype."""
 
     def examine(
         self, primitive: Primitive, params: dict[str, Any], operands: Sequence[Any], dtype: Any
@@ -96,22 +96,22 @@ class Machine(Protocol):
         """What a primitive's expression costs on operands (dtypes and numbers), giving `dtype`."""
 
     def steps_of_part(self, rows: int, inner: int, columns: int, along: bool) -> int:
-        """Steps of a product's sums that are better a product of their own; 0 if none are.
+        """Length of the parts into which to split a product's inner dimension; 0 for no split.
 
-        `along` says that neighbours in the memory of the larger operand are those of a sum.
+        `along` says that the larger operand is contiguous along the inner dimension.
         """
 
     def is_better_sideways(self, rows: int, inner: int, columns: int, size: int) -> bool:
-        """Whether the transpose of a product is better computed, and copied to where it belongs.
+        """Whether it is faster to compute the transpose of a product, and copy it to the result.
 
-        The left side lies in columns; elements have `size` bytes.
+        The left operand is stored in columns; elements have `size` bytes.
         """
 
     def parts_at_a_time(self) -> int:
-        """How many of those there may be before they are added."""
+        """How many such parts there may be before they are summed."""
 
     def check_attention(self, dtype: Any, is_plain: bool) -> None:
-        """Attention of a dtype can be computed in tiles; plain one has no mask and no dropout."""
+        """Attention of a dtype can be computed in tiles; `is_plain`: no mask and no dropout."""
 
     def check_fold(self, primitive: Primitive, dtype: Any) -> None:
         """Elements of a dtype can be reduced by a primitive's expression."""

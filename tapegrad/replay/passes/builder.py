@@ -1,9 +1,9 @@
 """The builder: how a primitive's own lowering writes loops, products and contractions.
 
-Comes in: calls of `Primitive.lower`, with ghosts of the result and the inputs. A ghost is a NumPy
-array with the right strides whose contents mean nothing, so a lowering takes parts of it as it
-would of a real array. Goes out: instructions, appended to those of the `Lowering`. Made by
-`lower.py`, called by the `lower` functions of operations.
+Comes in: ghosts of the results and inputs of a primitive. A ghost is a NumPy array with the right
+strides whose contents mean nothing, so a lowering slices it like a real array. Goes out:
+instructions, appended to those of the `Lowering`. Made by `lower.py`, called by the `lower`
+functions of operations.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from .loops import Body
 if TYPE_CHECKING:
     from .lower import Lowering
 
-#: what copying loops compute: nothing
+#: the identity, as loops that copy compute it
 COPY = Primitive("copy", lambda x: x.copy(), ELEMENTWISE, ("x",), expression="x")
 CAST = Primitive("convert", lambda x: x, ELEMENTWISE, ("x",), expression="cast(x)")
 
@@ -56,7 +56,7 @@ FLOAT32 = np.dtype(np.float32)
 
 
 class Picked:
-    """Elements of a ghost at the positions in index arrays; from `Builder.along` and `index`."""
+    """Elements of a ghost that index arrays pick; made by `Builder.along` and `Builder.index`."""
 
     def __init__(
         self,
@@ -70,23 +70,22 @@ class Picked:
         self.shape = shape
         self.strides = strides  # of the loop's dimensions, in elements of the array
         self.picks = picks  # (ghost of an index, its strides, stride, size)
-        self.failure = failure  # if an index is out of range
+        self.failure = failure  # the error if an index is out of range
 
 
 class Builder:
     """What `Primitive.lower` calls: loops over ghosts of its result and inputs.
 
-    Ghosts are NumPy arrays, so a lowering takes parts of them as it would of real ones:
-    `b.fill(out, 0); b.copy(out[2:4], x)`.
+    Ghosts are sliced like real arrays: `b.fill(out, 0); b.copy(out[2:4], x)`.
     """
 
     def __init__(self, lowering: Lowering, apply: Apply) -> None:
         self._lowering = lowering
         self.machine = lowering.machine
         self.origins = apply.origins
-        #: by id() of a ghost's memory: that memory, the value, and where the memory begins in it
+        #: by id() of a ghost's memory: the memory, the value, and the memory's offset in the value
         self._memories: dict[int, tuple[Any, Value, int]] = {}
-        #: ids of the memories whose indices are known to be in range
+        #: ids of the memories whose indices were checked to be in range
         self._valid: set[int] = set()
 
     # -- ghosts ------------------------------------------------------------------------------
@@ -115,12 +114,12 @@ class Builder:
         return View(root, offset, ghost.shape, tuple(s // size for s in ghost.strides))
 
     def strided(self, x: Any, shape: Shape, strides: tuple[int, ...]) -> Any:
-        """A ghost of the memory of another, with steps in bytes."""
+        """A ghost on the memory of another, with strides in bytes."""
         view, size = self.view(x), x.itemsize
         return self.ghost(View(view.root, view.offset, shape, tuple(s // size for s in strides)))
 
     def shown(self, primitive: Primitive, params: dict[str, Any], view: View) -> View | None:
-        """The view that a movement makes of another; None if it copies."""
+        """The view that a movement makes of a view; None if it copies."""
         ghost = self.ghost(view)
         out = primitive.kernel(ghost, **params)
         return self.view(out) if id(owner_of(out)) in self._memories else None
@@ -155,7 +154,7 @@ class Builder:
         return self.ghost(lowering.views[value.number])
 
     def ordered(self, x: Any) -> Any:
-        """`x`, or a copy of it whose memory is in order."""
+        """`x`, or a contiguous copy of it."""
         if in_order(x.shape, self.view(x).strides):
             return x
         copy = self.new(x.shape, x.dtype)
@@ -163,7 +162,7 @@ class Builder:
         return copy
 
     def apply(self, out: Any, primitive: Primitive, *inputs: Any, adds: bool = False) -> None:
-        """out[...] = the expression of an elementwise primitive, of ghosts and numbers."""
+        """out[...] = an elementwise primitive's expression on ghosts and numbers."""
         to = self._lowering.spread(self.view(out), out.shape)
         nodes: list[Node] = []
         operands: list[Any] = []
@@ -181,9 +180,7 @@ class Builder:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is put and applied inside happens in one loop: all have one shape, and elements of
-        memory that several of them write are different ones.
-        """
+        """Fuse the loops that are added inside: all have one shape and write separate elements."""
         instructions = self._lowering.instructions
         start = len(instructions)
         yield
@@ -192,7 +189,7 @@ class Builder:
             instructions[start:] = [join(loops)]
 
     def contract(self, out: Any, x: Any, y: Any) -> None:
-        """out = the sum of x * y, which broadcast together, where `out` has a size of 1."""
+        """out = the sum of x * y (broadcast) over the dimensions where `out` has size 1."""
         if out.dtype not in (np.float32, np.float64) or not out.dtype == x.dtype == y.dtype:
             raise NoLowering(f"sums of products of {x.dtype} and {y.dtype} in {out.dtype}")
         shape = np.broadcast_shapes(x.shape, y.shape)
@@ -226,7 +223,7 @@ class Builder:
         self.add_loop(Loop(shape, tuple(nodes), (store,), (), self.origins))
 
     def access(self, x: Any, shape: Shape) -> Access:
-        """How a loop over a shape reaches the elements of a ghost."""
+        """The access of a loop over `shape` to the elements of a ghost."""
         lowering = self._lowering
         if not isinstance(x, Picked):
             return lowering.spread(self.view(x), shape)
@@ -244,28 +241,28 @@ class Builder:
         return Access(root.root, root.offset, x.strides, picks)
 
     def valid(self, index: Any, size: int, failure: int = BAD_INDEX) -> Any:
-        """Indices counted from the front, checked before what is lowered next.
+        """Indices as positions from the front, checked before any later instruction.
 
-        What writes at these positions cannot fail, so it may change memory from outside in place.
+        A write at these positions cannot fail, so it may change memory from outside in place.
         """
         out = self.new(index.shape, INT64)
         self._valid.add(id(owner_of(out)))
         body = self.over(out.shape)
-        among = body.position((0,) * len(out.shape), size)  # no number: other sizes share the code
+        among = body.position((0,) * len(out.shape), size)  # no literal: all sizes share the code
         text = f"valid_index(as_int64(x), among, {failure})"
         body.store(out, body.compute(text, INT64, x=body.read(index), among=among))
         body.done()
         return out
 
     def along(self, x: Any, index: Any, dim: int) -> Picked:
-        """The elements that `index`, of as many dimensions as `x`, names along a dimension."""
+        """The elements that `index`, with as many dimensions as `x`, picks along `dim`."""
         steps = self.view(x).strides
         strides = tuple(0 if d == dim else s for d, s in enumerate(steps))
         pick = (index, self.view(index).strides, steps[dim], x.shape[dim])
         return Picked(x, index.shape, strides, (pick,), BAD_POSITION)
 
     def index(self, x: Any, indices: Sequence[Any], dims: Sequence[int]) -> Picked:
-        """x[..., index, ...] with index arrays at `dims`, arranged as NumPy does it."""
+        """x[..., index, ...] with index arrays at `dims`, with NumPy's order of dimensions."""
         steps = self.view(x).strides
         joint = np.broadcast_shapes(*(i.shape for i in indices))
         others = [d for d in range(x.ndim) if d not in dims]
@@ -283,7 +280,7 @@ class Builder:
     # -- other loops -------------------------------------------------------------------------
 
     def over(self, shape: Shape) -> Body:
-        """A loop over a shape, to be filled."""
+        """A loop over a shape, to which the caller adds nodes."""
         return Body(self, tuple(shape))
 
     def each(self, out: Any, expression: str, **operands: Any) -> None:
@@ -297,16 +294,16 @@ class Builder:
         body.done()
 
     def new(self, shape: Shape, dtype: Any) -> Any:
-        """A ghost of memory for a value in between."""
+        """A ghost of a new intermediate value."""
         lowering = self._lowering
         return self.ghost(lowering.views[lowering.new(shape, np.dtype(dtype)).number])
 
     def number_in(self, x: Any) -> Literal | None:
-        """The number that a ghost shows everywhere, if it is known."""
+        """The number that all elements of a ghost are known to have, if there is one."""
         return None if isinstance(x, Picked) else self._lowering.number_in(self.view(x))
 
     def widest(self, dtype: Any) -> Any:
-        """The dtype in which running values of a dtype are kept."""
+        """The dtype in which elements of a dtype are accumulated."""
         return FLOAT32 if numeric.is_half(dtype) else dtype
 
     def widened(self, x: Any) -> Any:
@@ -344,8 +341,7 @@ class Builder:
             self.copy(out, straight)
             return
         if transposed or (out.shape[-1] == 1 and down == 1 and not triangle):
-            # The transpose of a product is the product of the transposes, the other way round. A
-            # column becomes a row, along which vectors go.
+            # out^T = y^T @ x^T. A single column becomes a row, along which kernels vectorise.
             out, x, y = (np.swapaxes(z, -1, -2) for z in (out, y, x))
         *batch, rows, columns = out.shape
         inner = x.shape[-1]
@@ -395,7 +391,7 @@ class Builder:
         return self.machine.is_better_sideways(rows, inner, columns, x.itemsize)
 
     def _in_parts(self, out: Any, x: Any, y: Any, steps: int) -> None:
-        """A product whose sums are cut into parts of so many steps, which are added in order."""
+        """A product whose inner dimension is split into parts of `steps`, summed in order."""
         (rows, inner), columns = x.shape, y.shape[1]
         many = self.machine.parts_at_a_time()
         total = None
@@ -431,7 +427,7 @@ class Builder:
     ) -> None:
         """Attention in tiles, or its gradients; see `Attention`.
 
-        If the machine knows no attention of halves, they are computed in float32.
+        Half precision is computed in float32 if the machine has no attention in half precision.
         """
         is_plain = mask is None and state is None
         if numeric.is_half(results[0].dtype) and not self._attends(results[0].dtype, is_plain):
@@ -444,7 +440,7 @@ class Builder:
             return
         dtype = results[0].dtype
         self.machine.check_attention(dtype, is_plain)
-        # Machines compute either with sums of gradients times results, or with the results.
+        # Backward reads `delta`, operand 5; in half precision it reads `out`, operand 6, instead.
         chosen = [*operands[:5], *operands[6 if numeric.is_half(dtype) else 5 :][:1]]
         given = [self._in_rows(x if x.dtype == dtype else self.widened(x)) for x in chosen]
         q, k, v = given[:3]
@@ -488,16 +484,16 @@ class Builder:
         return True
 
     def _pair(self, x: Any, dimensions: int) -> Access:
-        """Two numbers that lie side by side, as every step of a kernel reads them."""
+        """The access of a kernel to two adjacent numbers, the same for every index."""
         view = self.view(x if self.view(x).strides == (1,) else self.ordered(x))
         return Access(view.root, view.offset, (0,) * dimensions)
 
     def _in_rows(self, x: Any) -> Any:
-        """`x`, or a copy in order if the elements of a row do not lie one after another."""
+        """`x`, or a contiguous copy if its rows are not contiguous."""
         return x if x.shape[-1] == 1 or self.view(x).strides[-1] == 1 else self.ordered(x)
 
     def _ordered(self, x: Any) -> Any:
-        """`x`, or a copy in order if neither its rows nor its columns are steps of one element."""
+        """`x`, or a contiguous copy if neither its rows nor its columns are contiguous."""
         view = self.view(x)
         (rows, columns), (down, across) = x.shape[-2:], view.strides[-2:]
         if (across == 1 or columns == 1) and (down >= columns or rows == 1):
@@ -510,7 +506,7 @@ class Builder:
         return self.ghost(to)
 
     def add_loop(self, instruction: Instruction) -> None:
-        """Append an instruction; a loop over nothing that folds still has a value to begin with."""
+        """Append an instruction, except an empty loop; an empty fold still gives a start value."""
         if (
             isinstance(instruction, Loop)
             and size_of(instruction.shape) == 0

@@ -4,11 +4,11 @@ Comes in: a lowered program. Goes out: the same program with less memory traffic
 `pipeline.py`, before fusion.
 
     sums     of values that are zero except for a part (gradients of slices): each part is added to
-             one value, and if the parts cover it, it is not filled with zeros either
+             one total, which is not filled with zeros first if the parts cover it
     products that are added to other products, or to memory from outside (the gradients of a
-             weight that is used several times): each adds to what is there
-    copies   of a value that nobody else reads (a transpose made contiguous, a part of a
-             concatenation): the value is written where the copy would put it
+             weight that is used several times): each accumulates in the memory of the total
+    copies   of a value that nothing else reads (a transpose made contiguous, a part of a
+             concatenation): the value is written to the memory of the copy directly
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from ..ir.program import (
 from ..ir.shapes import joined
 from .builder import COPY
 
-#: blocks of a value, at most, for which each is counted to learn whether parts cover all of it:
-#: counting takes a byte for each, and a pass over them for each part
+#: most blocks of a value for which the writes to each block are counted, to learn whether parts
+#: cover the value: that takes a byte per block, and a pass over the blocks of each part
 MAX_BLOCKS_TO_COUNT_WRITES = 1 << 22
 
 
 class WriteSinker:
-    """A program under change: its instructions, and who writes and reads each value."""
+    """A program under change: its instructions, and the writers and readers of each value."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -83,7 +83,7 @@ class WriteSinker:
         return [instruction for instruction in found if instruction is not None]
 
     def _only_for(self, value: Value, reader: int) -> bool:
-        """Whether a value exists for one instruction alone, which comes after all writers."""
+        """Whether one instruction alone reads a value, and comes after all its writers."""
         number = value.number
         return (
             number not in self.fixed
@@ -95,7 +95,7 @@ class WriteSinker:
     # -- sums ------------------------------------------------------------------------------------
 
     def _sum(self, position: int) -> None:
-        """If a loop adds a value that is zero but for a part, add that part to the other value."""
+        """If one term of a sum is zero except for a part, add that part to the other term."""
         loop = self.instructions[position]
         terms = _terms(loop)
         if terms is None:
@@ -125,7 +125,7 @@ class WriteSinker:
             return
 
     def _product(self, position: int) -> None:
-        """If a loop adds a product to other products, or to memory that it changes, let it add."""
+        """If a sum adds a product to products, or to written memory, let the product accumulate."""
         terms = _terms(self.instructions[position])
         if terms is None:
             return
@@ -166,7 +166,7 @@ class WriteSinker:
             return
 
     def _piece(self, value: Value, reader: int) -> Loop | None:
-        """The loop that writes the part of a value that is not zero, if there is one."""
+        """The loop that writes the nonzero part of a value, if there is one."""
         if not self._only_for(value, reader) or len(self.writers[value.number]) != 2:
             return None
         zeros, piece = self._written(value.number)
@@ -176,7 +176,7 @@ class WriteSinker:
         return None if any(v.number == value.number for v in piece.reads()) else piece
 
     def _rename(self, value: Value, to: Value) -> None:
-        """Let the writers of a value write another one, of the same size, instead."""
+        """Let the writers of a value write another value of the same size instead."""
         for i in self.writers[value.number]:
             instruction = self.instructions[i]
             if instruction is not None:
@@ -185,7 +185,7 @@ class WriteSinker:
         del self.writers[value.number], self.readers[value.number]
 
     def _without_zeros(self, number: int) -> None:
-        """Where parts cover a value, each element once, nothing has to be zero before."""
+        """Remove the fill with zeros if parts write each element of a value exactly once."""
         positions = self.writers.get(number, [])
         if len(positions) < 2 or min(self.readers[number], default=1 << 60) <= positions[-1]:
             return
@@ -206,7 +206,7 @@ class WriteSinker:
     # -- copies ----------------------------------------------------------------------------------
 
     def _copy(self, position: int) -> None:
-        """If a loop copies a value that nobody else reads, compute it directly in the copy."""
+        """If a loop copies a value that nothing else reads, compute the value in the copy."""
         loop = self.instructions[position]
         source = copied(loop)
         if source is None or not self._only_for(source.value, position):
@@ -248,10 +248,9 @@ class WriteSinker:
 
     @staticmethod
     def _counts(value: Value, writers: list[Instruction]) -> Any:
-        """How many writers write each element of a value, as blocks that are written alike: 0, 1,
-        or 2 for any larger number.
+        """How many writers each block of a value has: 0, 1, or 2 for any larger number.
 
-        None if that is hard to tell.
+        All elements of a block have the same writers. None if the counts are hard to find.
         """
         parts: list[_Part] = []
         for writer in writers:
@@ -269,20 +268,20 @@ class WriteSinker:
 
 
 class _Part(NamedTuple):
-    """Where an instruction writes: whole runs of neighbours, at equal distances."""
+    """The elements that an instruction writes: contiguous runs at equal strides."""
 
     offset: int
     sizes: list[int]
     strides: list[int]
-    run: int  # elements that lie side by side
+    run: int  # contiguous elements
 
     @property
     def grain(self) -> int:
-        """A number of elements of which the offset, all distances and runs are multiples."""
+        """The largest block, in elements, that divides the offset, all strides and the run."""
         return math.gcd(self.offset, self.run, *self.strides)
 
     def add_to(self, counts: Any, grain: int) -> None:
-        """Add 1 for each block that is written, up to 2: a byte would begin again after 255."""
+        """Add 1 to each block that is written, up to 2: a byte would overflow after 255."""
         shape = (*self.sizes, self.run // grain)
         strides = (*(stride // grain for stride in self.strides), 1)
         part = np.lib.stride_tricks.as_strided(counts[self.offset // grain :], shape, strides)
@@ -296,11 +295,11 @@ def _part(access: Access, shape: tuple[int, ...]) -> _Part:
 
 
 class _Unfit(Exception):
-    """A writer cannot write somewhere else."""
+    """A writer cannot write to other memory."""
 
 
 def sink_writes(program: Program) -> Program:
-    """With values made where they are wanted."""
+    """Compute values in the memory where they are needed."""
     return WriteSinker(program).run()
 
 
@@ -318,7 +317,7 @@ def _plain(instruction: Instruction | None) -> bool:
 
 
 def _stores_once(instruction: Instruction | None) -> bool:
-    """Whether a loop writes each element of a part of one value, found without indices."""
+    """Whether a loop writes one value, each element at most once, and does not scatter."""
     if not _plain(instruction):
         return False
     assert isinstance(instruction, Loop)
@@ -330,7 +329,7 @@ def _stores_once(instruction: Instruction | None) -> bool:
 def _parts_written(
     writer: Instruction, value: Value
 ) -> list[tuple[Access, tuple[int, ...]]] | None:
-    """Where an instruction writes a value, each element once; None if that is hard to tell."""
+    """The accesses that write a value, with their shapes; None if they may repeat elements."""
     if isinstance(writer, Product):
         return [(writer.out, (*writer.batch, writer.rows, writer.columns))]
     if isinstance(writer, Attention):
@@ -344,7 +343,7 @@ def _parts_written(
         access, shape = sink.access, writer.shape
         if access.value.number != value.number:
             continue
-        if isinstance(sink, LoopFold):  # it goes along the dimensions that it keeps
+        if isinstance(sink, LoopFold):  # it writes along the dimensions that it keeps
             steps = zip(access.strides, shape, strict=True)
             shape = tuple(n if step else 1 for step, n in steps)
         steps = zip(access.strides, shape, strict=True)
@@ -355,7 +354,7 @@ def _parts_written(
 
 
 def _is_whole(access: Access, shape: tuple[int, ...]) -> bool:
-    """Whether an access goes through all elements of its value in order."""
+    """Whether an access visits all elements of its value in order."""
     sizes, (strides,), _ = joined(shape, [access.strides], set())
     single = not sizes or (len(sizes) == 1 and strides == [1])
     same = size_of(shape) == size_of(access.value.shape)
@@ -366,14 +365,14 @@ def _multiplies(instruction: Instruction) -> bool:
     """Whether an instruction is a product that writes all of its value, in order."""
     if not isinstance(instruction, Product) or instruction.out.value.dtype.itemsize < 4:
         return False
-    if instruction.triangle == "out":  # it writes zeros, which is not adding
+    if instruction.triangle == "out":  # it writes zeros above the diagonal, so it cannot add
         return False
     shape = (*instruction.batch, instruction.rows, instruction.columns)
     return _is_whole(instruction.out, shape)
 
 
 def _copy_of(loop: Loop, value: Value) -> Loop:
-    """A copy of one of the values that a loop adds, into where it puts the sum."""
+    """A loop that copies one term of a sum to the memory of the sum."""
     read = next(n for n in loop.nodes if isinstance(n, Read) and n.access.value is value)
     nodes = (read, Compute(COPY, {}, (0,), value.dtype))
     return replace(loop, nodes=nodes, stores=(replace(loop.stores[0], node=1),))
@@ -396,7 +395,7 @@ def _fills(instruction: Instruction | None, value: Value) -> bool:
 
 
 def _terms(instruction: Instruction | None) -> tuple[Value, Value] | None:
-    """The two whole values that a loop adds, if that is all it does."""
+    """The two whole values that a loop adds, if it does nothing else."""
     if not _plain(instruction):
         return None
     assert isinstance(instruction, Loop)
@@ -429,7 +428,7 @@ def _adds(node: Compute) -> bool:
 
 
 def copied(instruction: Instruction | None) -> Access | None:
-    """What a loop copies, if that is all it does."""
+    """The access that a loop copies, if it does nothing else."""
     if not _stores_once(instruction):
         return None
     assert isinstance(instruction, Loop)
@@ -445,13 +444,13 @@ def copied(instruction: Instruction | None) -> Access | None:
     return first.access
 
 
-# -- moving what is written ------------------------------------------------------------------------
+# -- redirecting writes ----------------------------------------------------------------------------
 
 
 def _table(shape: tuple[int, ...], source: Access, to: Access) -> list[tuple[int, int, int]] | None:
-    """How a copy maps positions: for each dimension its step before, its step after, its size.
+    """How a copy maps positions: for each dimension the old stride, the new stride and the size.
 
-    None unless it reads the whole of a value that lies in order. The largest steps come first.
+    None unless it reads a whole contiguous value. The largest strides come first.
     """
     sizes, (before, after), _ = joined(shape, [source.strides, to.strides], set())
     found = sorted(zip(before, after, sizes, strict=True), reverse=True)
@@ -464,7 +463,7 @@ def _table(shape: tuple[int, ...], source: Access, to: Access) -> list[tuple[int
 
 
 def _moved(access: Access, shape: tuple[int, ...], table: Any, to: Access) -> Access:
-    """An access to a value, where a copy would put the elements."""
+    """An access to a value, redirected to where a copy puts its elements."""
     digits = []
     offset, rest = to.offset, access.offset
     for old, new, _ in table:
@@ -488,12 +487,12 @@ def _moved(access: Access, shape: tuple[int, ...], table: Any, to: Access) -> Ac
 
 
 def _last(strides: tuple[int, ...], shape: tuple[int, ...]) -> int:
-    """The step along the last dimension that has several elements."""
+    """The stride along the last dimension with more than one element."""
     return next((s for s, n in zip(strides[::-1], shape[::-1], strict=True) if n > 1), 1)
 
 
 def _renamed(instruction: Instruction, value: Value, to: Value) -> Instruction:
-    """An instruction that writes one value instead of another."""
+    """An instruction that writes the value `to` instead of `value`."""
 
     def new(access: Access, shape: tuple[int, ...]) -> Access:
         return replace(access, value=to) if access.value.number == value.number else access
@@ -502,7 +501,7 @@ def _renamed(instruction: Instruction, value: Value, to: Value) -> Instruction:
 
 
 def _written_to_copy(instruction: Instruction, value: Value, table: Any, to: Access) -> Instruction:
-    """An instruction that writes a value where a copy would put it."""
+    """An instruction that writes a value to where a copy would put it."""
 
     def new(access: Access, shape: tuple[int, ...]) -> Access:
         if access.value.number != value.number:
@@ -510,7 +509,7 @@ def _written_to_copy(instruction: Instruction, value: Value, table: Any, to: Acc
         if access.picks:
             raise _Unfit
         moved = _moved(access, shape, table, to)
-        # Steps of one element are what loops are vectorised along, and what a product needs.
+        # Loops are vectorised along strides of one element, and a product needs them.
         if _last(moved.strides, shape) != _last(access.strides, shape):
             raise _Unfit
         return moved
@@ -525,7 +524,7 @@ def _written_to_copy(instruction: Instruction, value: Value, table: Any, to: Acc
 def _redirected(
     instruction: Instruction, new: Callable[[Access, tuple[int, ...]], Access]
 ) -> Instruction:
-    """An instruction that writes to other memory."""
+    """An instruction whose writes go where `new` redirects them."""
     if isinstance(instruction, Loop):
         shape, scan = instruction.shape, instruction.scan
         stores = tuple(replace(s, access=new(s.access, shape)) for s in instruction.stores)
