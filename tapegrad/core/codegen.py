@@ -1,9 +1,8 @@
-"""Functions made from text, where a general function would take longer.
+"""Generates Python functions from text, where a general function would be slower.
 
-Comes in: the lines of one Python function and the names that it uses. Goes out: the function. The
-short paths (`shortpaths.py`), autocast (`casting.py`), NumPy's names of parameters
-(`ops/table.py`) and the guards of compiled functions (`replay/guards/conjunction.py`) make theirs
-here.
+Comes in: the lines of one Python function and the names that it uses. Goes out: the function.
+Called by the short paths (`shortpaths.py`), autocast (`casting.py`), NumPy's parameter names
+(`ops/table.py`) and the guards of compiled functions (`replay/guards/conjunction.py`).
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ def function_of(
 ) -> Any:
     """The function of this name that the lines define.
 
-    Its file is called a part of the library, so that a location in the user's code is that of its
-    caller. The label is what a traceback shows as the file.
+    Its file name starts with the library's path, so that a search for the user's line skips it. A
+    traceback shows the label as the file.
     """
     exec(_compiled("\n".join(lines), f"{LIBRARY}{label or name}"), namespace)
     return namespace[name]
@@ -31,12 +30,12 @@ def function_of(
 
 @functools.cache
 def _compiled(text: str, file: str) -> CodeType:
-    """The code of a text: many operations have the same parameters, and import must be short."""
+    """The code of a text, cached: many operations have the same text, and import must be fast."""
     return compile(text, file, "exec")
 
 
 class Parameters(NamedTuple):
-    """The parameters of a function, for the text of another one in front of it."""
+    """The parameters of a function, for the text of a wrapper."""
 
     positional: tuple[str, ...]
     rest: tuple[str, ...]
@@ -44,23 +43,23 @@ class Parameters(NamedTuple):
 
     @property
     def declared(self) -> str:
-        """As they stand in a definition, without defaults."""
+        """The parameters as written in a definition, without defaults."""
         separate = ("*",) if self.keywords and not self.rest else ()
         return ", ".join((*self.given, *separate, *self.keywords))
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The positional arguments as they stand in a call."""
+        """The positional arguments as written in a call."""
         return (*self.positional, *[f"*{name}" for name in self.rest])
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The keyword arguments as they stand in a call."""
+        """The keyword arguments as written in a call."""
         return tuple(f"{name}={name}" for name in self.keywords)
 
     @property
     def passed(self) -> str:
-        """All arguments as they stand in a call."""
+        """All arguments as written in a call."""
         return ", ".join((*self.given, *self.named))
 
 
@@ -78,10 +77,10 @@ def parameters_of(function: Any) -> Parameters | None:
 def in_front(
     function: Any, lines: Sequence[str], namespace: dict[str, Any], label: str
 ) -> Callable[..., Any]:
-    """The function `call` of the lines, which stands for another one with the same parameters.
+    """A wrapper of `function` with the same parameters: the function `call` that the lines define.
 
-    Packing and unpacking arguments would cost a small operation 0.2 µs more. It gets its code at
-    its first call: that of all operations would take 10 ms of the import.
+    Packing and unpacking arguments would cost a small operation 0.2 µs more. The wrapper is
+    compiled at its first call: compiling those of all operations would take 10 ms of the import.
     """
     made: Any = functools.update_wrapper(FunctionType(_first_call, namespace), function)
     made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
@@ -98,5 +97,5 @@ def _begin(*args: Any, **kwargs: Any) -> Any:
     return globals()["begin"](args, kwargs)
 
 
-#: the code of a function before its first call, which finds `begin` among the function's own names
+#: the code of a wrapper before its first call; it finds `begin` in the wrapper's globals
 _first_call = _begin.__code__

@@ -1,7 +1,7 @@
 """Copies and pickles of tensors.
 
-Comes in: a tensor. Goes out: a copy, or what a pickle keeps of it: an array on the CPU, the names
-of its dtype and device, and its attributes. Called by the methods of `Tensor` that `copy` and
+Comes in: a tensor. Goes out: a copy, or the parts that a pickle stores: an array on the CPU, the
+names of its dtype and device, and its attributes. Called by the methods of `Tensor` that `copy` and
 `pickle` call.
 """
 
@@ -16,7 +16,7 @@ from .tensor import Tensor, not_recorded, own, wrap
 
 
 def deep_copy(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
-    """A leaf with memory, attributes and gradient of its own."""
+    """A leaf with its own copies of memory, attributes and gradient."""
     if not tensor.is_leaf:
         raise RuntimeError(
             "only leaves can be deep-copied, this tensor is the result of an operation; "
@@ -45,9 +45,9 @@ def shallow_copy(tensor: Tensor) -> Tensor:
 
 
 def alias(tensor: Tensor, kind: type[Tensor]) -> Any:
-    """The same memory and history as another tensor object, of a subclass.
+    """Another tensor object of a subclass, with the same memory and history.
 
-    Gradients of what is made of it reach the tensor, also if that is a leaf.
+    Gradients of results computed from it reach the tensor, even if that is a leaf.
     """
     own(tensor)
     made = tensor
@@ -64,7 +64,7 @@ def alias(tensor: Tensor, kind: type[Tensor]) -> Any:
 
 
 def reduced(tensor: Tensor) -> tuple[Any, ...]:
-    """What a pickle keeps of a tensor; one with a history becomes a leaf, as in PyTorch."""
+    """What a pickle stores of a tensor; one with a history becomes a leaf, as in PyTorch."""
     not_recorded(tensor, "pickling")
     array = to_device(tensor._array, device("cpu"))
     name = tensor.dtype.name
@@ -76,7 +76,7 @@ def reduced(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def duplicate(tensor: Tensor) -> Tensor:
-    """A leaf with the same values in memory of its own, which a tape sees being made."""
+    """A leaf with the same values in its own memory; a tape logs the copy."""
     if not STATE.mode & TAPE:
         return wrap(tensor._array.copy())
     from .primitive import PRIMITIVES, bind

@@ -1,6 +1,6 @@
-"""Errors that a device finds after Python has gone on, raised where somebody waits for the device.
+"""Errors that a device finds asynchronously, raised at the next synchronization.
 
-Comes in: checks, which wait for a device and return what went wrong there. Goes out: that error, at
+Comes in: checks, which wait for a device and return the error found there. Goes out: that error, at
 the next call of `settle`: wherever values of a device are read or waited for. Programs for a GPU
 register here (`replay/cuda/executable.py`).
 """
@@ -11,24 +11,24 @@ from typing import Protocol
 
 
 class DeferredCheck(Protocol):
-    """Something that may have gone wrong."""
+    """A check whose outcome is not known yet."""
 
     def settled(self) -> Exception | None:
-        """Wait for it; what went wrong, or None."""
+        """Wait for the outcome: the error that was found, or None."""
 
 
-#: what is not known yet
+#: checks whose outcome is not known yet
 _unsettled: list[DeferredCheck] = []
 
 
 def defer(check: DeferredCheck) -> None:
-    """Ask later whether something went wrong; once, however often it is deferred until then."""
+    """Queue a check for the next `settle`; a check that is queued already is not added again."""
     if check not in _unsettled:
         _unsettled.append(check)
 
 
 def settle() -> None:
-    """Wait for everything that was deferred, and raise the first error."""
+    """Wait for all deferred checks, and raise the first error."""
     errors = []
     while _unsettled:
         error = _unsettled.pop(0).settled()

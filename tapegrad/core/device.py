@@ -24,7 +24,7 @@ _INSTALL = (
 )
 
 
-#: kinds of devices that PyTorch has: names that can be compared, where no tensor can be
+#: device types of PyTorch that exist here as names only: they compare, but hold no tensors
 NAMES = (
     *("meta", "mps", "xpu", "xla", "hpu", "mtia", "ipu", "hip", "vulkan", "mkldnn", "lazy", "maia"),
     *("fpga", "privateuseone"),
@@ -106,7 +106,7 @@ CPU = device("cpu")
 META = device("meta")
 
 
-#: the classes of arrays that are in the memory of a GPU; CuPy's, once it is in use
+#: array classes with memory on a GPU: CuPy's, once it is in use
 GPU_CLASSES: set[Any] = set()
 
 
@@ -115,7 +115,7 @@ class MetaArray(np.ndarray[Any, Any]):
 
 
 class _Default(threading.local):
-    """The device that a thread has set, and those of its open contexts."""
+    """The default device that a thread has set, and the devices of its open contexts."""
 
     own: device | None = None
     contexts: tuple[device, ...] = ()
@@ -123,12 +123,12 @@ class _Default(threading.local):
 
 _DEFAULT = _Default()
 
-#: has an item once a thread has set a default device: until then nobody needs to ask
+#: empty until a thread sets a default device, so that until then checks are skipped
 ASKED: list[bool] = []
 
 
 def set_default_device(device: Any) -> None:
-    """Make tensors on a device from now on, where no other is given; None means the CPU again."""
+    """Set the device on which tensors are made by default; None means the CPU again."""
     _DEFAULT.own = None if device is None else as_device(device)
     ASKED[:] = [True]
 
@@ -181,8 +181,8 @@ def device_of(array: Any) -> device:
 def to_device(array: Any, target: device, waits: bool = True) -> Any:
     """`array` on `target`, copied only when it is elsewhere.
 
-    Of pinned memory it waits for the end of the copy if it `waits`: until then the array must not
-    change.
+    With `waits`, a copy from pinned memory is complete on return; without it, the array must not
+    change before the copy ends.
     """
     on_cpu = isinstance(array, np.ndarray)
     if target.type == "cpu":

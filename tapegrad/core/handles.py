@@ -1,6 +1,6 @@
-"""What few tensors have beside their data: hooks, and the handles that take hooks away again.
+"""Rarely used attributes of tensors, such as hooks, and the handles that remove hooks.
 
-Made by `tensor.py` for hooks on a tensor, and by everything else that takes hooks: modules,
+`tensor.py` makes them for hooks on a tensor, as does everything else that takes hooks: modules,
 optimizers, state dicts, nodes of the graph.
 """
 
@@ -18,28 +18,28 @@ _NO_HOOKS: Hooks = MappingProxyType({})
 
 
 class Extra:
-    """What few tensors have: hooks, a retained gradient, memory shared until it is written."""
+    """Rare attributes of a tensor: hooks, the node of a leaf, memory shared until it is written."""
 
     __slots__ = ("accumulator", "hooks", "last_relayout", "lender", "post_hooks")
 
     #: whether the tensor was made inside of inference_mode
     inference = False
 
-    #: the node that fills `.grad` of this leaf, once somebody has asked for it
+    #: the node that accumulates into `.grad` of this leaf, once it was requested
     accumulator: Any
 
     def __init__(self, lender: Callable[[], Any] | None = None) -> None:
         self.hooks: Hooks = _NO_HOOKS
         self.post_hooks: Hooks = _NO_HOOKS
-        # None, or a callable that says whether somebody else still reads this array.
+        # None, or a callable that returns None once no other object shares this array.
         self.lender = lender
-        # The sequence number of the latest `transpose_` or the like: older views lead through other
-        # dimensions.
+        # Sequence number of the latest `transpose_` or similar: chains of older views start from
+        # other dimensions.
         self.last_relayout = 0
 
 
 class InferenceExtra(Extra):
-    """That of a tensor which was made inside of inference_mode."""
+    """The `Extra` of a tensor made inside of inference_mode."""
 
     __slots__ = ()
 
@@ -50,10 +50,10 @@ _handle_numbers = itertools.count()
 
 
 class RemovableHandle:
-    """Returned by `register_hook`; `remove()` takes the hook away.
+    """Returned by `register_hook`; `remove()` removes the hook.
 
-    Made of a function that does so, or, as in PyTorch, of a dictionary of hooks, in which the hook
-    then stands under the `id` of the handle.
+    It is made from a function that does so or, as in PyTorch, from a dictionary of hooks, where the
+    key of the hook is the handle's `id`.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class RemovableHandle:
             hooks = functools.partial(_itself, remove)
             remove = functools.partial(_pop_from, given, self.id)
         self._remove: Callable[[], Any] | None = remove
-        #: the dictionary that the hook stands in
+        #: returns the dictionary that holds the hook, or None
         self.hooks_dict_ref = hooks or _nothing
 
     def remove(self) -> None:

@@ -1,8 +1,8 @@
-"""The histories of views: derived from their base again when the memory that they show was changed.
+"""Histories of views: re-derived from the base after the shared memory was changed in place.
 
-Comes in: a tensor that is a view. Goes out: the same tensor, with the history of what its memory
-holds now, or an error where that cannot be known. Called before a tensor is used as an operand, and
-by in-place operations (`inplace.py`).
+Comes in: a tensor that is a view. Goes out: the same tensor with the history of the value that its
+memory holds now, or an error where that is unknown. Called before a tensor is used as an operand,
+and by in-place operations (`inplace.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .tape import node_of
 if TYPE_CHECKING:
     from .tensor import Tensor
 
-#: added to the sequence number in `_view` of a view that was taken where nothing is recorded: its
-#: history is none, whatever becomes of its base
+#: added to the sequence number in `_view` of a view that was taken without recording: it never gets
+#: a history from its base
 UNTRACKED = 0.5
 
 
@@ -26,7 +26,7 @@ def refresh(tensor: Tensor) -> None:
     assert tensor._view is not None
     base, chain, refreshed_at = tensor._view
     if refreshed_at >= storage.latest:
-        return  # nothing at all was changed since
+        return  # no storage was changed since
     change = storage.changed_since(tensor._array, refreshed_at)
     if change is None or not STATE.mode & (GRAD | TAPE):
         return
@@ -48,7 +48,7 @@ def refresh(tensor: Tensor) -> None:
 
     derived = base
     if not STATE.mode & GRAD:
-        # A tape must know the new value; the history is for later, as it is without a tape.
+        # A tape must know the new value; the history is re-derived later, as without a tape.
         for primitive, params in chain:
             derived = bind(primitive, (derived,), params)
         for tape in tapes:
@@ -60,21 +60,21 @@ def refresh(tensor: Tensor) -> None:
     for primitive, params in chain:
         derived = bind(primitive, (derived,), params)
     if derived._requires or tensor._edge is not None or not tensor._requires:
-        set_history(tensor, derived._edge, derived._requires)  # not of a leaf beside its memory
+        set_history(tensor, derived._edge, derived._requires)  # a leaf stays a leaf
     for tape in tapes:
         tape.rebind(tensor, derived)
 
 
 def is_untracked(view: tuple[Tensor, tuple[Any, ...], float]) -> bool:
-    """Whether a view was taken where nothing was recorded."""
+    """Whether a view was taken without recording."""
     return view[2].__class__ is float
 
 
 def check_derivable(view: tuple[Tensor, tuple[Any, ...], float], what: str) -> None:
-    """Refuse to derive the history of a view from its base.
+    """Raise an error if the history of a view cannot be derived from its base.
 
-    That is where the user's backward is it, where one of several views that one call returned would
-    be changed, and where the view was taken without recording.
+    That is so if the user's backward defines it, if the view is one of several that one call
+    returned, and if the view was taken without recording.
     """
     _, chain, _ = view
     if is_untracked(view):
@@ -98,9 +98,9 @@ def check_derivable(view: tuple[Tensor, tuple[Any, ...], float], what: str) -> N
 
 
 def set_history(tensor: Tensor, edge: Any, requires: bool) -> None:
-    """Say what made the value that a tensor has now; a gradient it retains is that of this value.
+    """Set the history of a tensor's current value, and move the hook of `retain_grad` there.
 
-    Other hooks stay where they are: they see the gradient of the value that they were put on.
+    Other hooks stay: they see the gradient of the value that they were registered on.
     """
     node = node_of(tensor._edge)
     hooks = (node.hooks if node is not None else None) or []

@@ -1,10 +1,10 @@
-"""In-place operations: how a tensor is changed without a primitive that mutates.
+"""In-place operations: they change a tensor without any primitive that mutates.
 
 Comes in: a tensor and its new value, which a pure operation has computed. Goes out: the value in
 the tensor's memory, and the value's history as the tensor's history. If the tensor is a view, its
 base gets a new history too: the base with the value written through the view's chain of movements.
-Other views of the same memory derive their history from the base again at their next use
-(`tensor.refresh`). Called by the operations of `ops/` whose names end in `_`, and by
+Other views of the same memory re-derive their history from the base at their next use
+(`histories.refresh`). Called by the operations of `ops/` whose names end in `_`, and by
 `ops/index/indexing.py`.
 """
 
@@ -29,10 +29,10 @@ Chain = tuple[tuple[Primitive, dict[str, Any]], ...]
 
 
 def check_writable(tensor: Tensor, what: str, whole: bool = True) -> int:
-    """Refuse to overwrite a leaf whose gradient is wanted, before anything is changed.
+    """Refuse to overwrite a leaf that requires gradients, before anything is changed.
 
-    Refuses memory that cannot be written to as well, and, if the `whole` tensor is to be written,
-    elements that share an address. Returns the mode of the thread, which callers need too.
+    Also refuse read-only memory and, if the `whole` tensor is to be written, elements that share an
+    address. Returns the mode of the thread, which callers need too.
     """
     mode = STATE.mode
     if mode & TRANSFORM and not tensor._on_tapes:
@@ -128,10 +128,10 @@ def turn(tensor: Tensor, movement: Any, what: str) -> Tensor:
 
 
 def resize(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Give a tensor another shape, in its memory if that is large enough.
+    """Give a tensor another shape, in its own memory if that is large enough.
 
-    Elements keep their positions in memory; further ones are not set. Other tensors that show the
-    memory keep what they have, also if this one gets new memory.
+    Elements keep their positions in memory; additional ones are not set. Other tensors on the same
+    memory do not change, even if this one gets new memory.
     """
     array = tensor._array
     if array.shape == shape:
@@ -168,10 +168,9 @@ def _resized(array: Any, shape: tuple[int, ...]) -> Any:
 
 
 def add_scaled(tensor: Tensor, other: Any, alpha: Any = 1) -> bool:
-    """`tensor += alpha * other` straight into memory.
+    """`tensor += alpha * other` straight into memory; returns whether it was possible.
 
-    Says whether that could be done: only without recording, for operands of one dtype and shape (or
-    a single element).
+    That is: nothing is recorded, and the operands have one dtype and shape (or `other` is 0-d).
     """
     if STATE.mode or type(alpha) not in (int, float) or not isinstance(other, Tensor):
         return False
@@ -221,7 +220,7 @@ def _same_kind(tensor: Tensor, others: tuple[Any, ...]) -> list[Any] | None:
 
 
 def is_plain(tensor: Tensor, *others: Tensor) -> bool:
-    """Whether nobody records a change of a tensor in memory: neither a tape nor a history."""
+    """Whether a change of a tensor in memory needs no recording: by no tape and in no history."""
     if STATE.mode & ~GRAD or any(type(t._array) is not np.ndarray for t in (tensor, *others)):
         return False
     whole = tensor if tensor._view is None else tensor._view[0]
@@ -229,7 +228,7 @@ def is_plain(tensor: Tensor, *others: Tensor) -> bool:
 
 
 def _is_untracked(*operands: Any) -> bool:
-    """Whether no gradients are wanted of tensors, none of which is a view."""
+    """Whether no tensor among the operands requires gradients or is a view."""
     for x in operands:
         if isinstance(x, Tensor) and (x._requires or x._view is not None):
             return False
@@ -237,7 +236,7 @@ def _is_untracked(*operands: Any) -> bool:
 
 
 def _small_integers(array: Any, others: tuple[Any, ...]) -> list[Any] | None:
-    """Python integers beside int64, as counters have them."""
+    """The other operands if they are small Python integers beside int64, as in counters."""
     if array.dtype != np.int64 or any(type(x) is not int or abs(x) >= 1 << 31 for x in others):
         return None
     return list(others)
@@ -251,11 +250,11 @@ def assign(
     given: bool = False,
     whole: bool = True,
 ) -> Tensor:
-    """Give `tensor` the value (and the history) of `value`; the memory stays the tensor's own.
+    """Give `tensor` the value (and the history) of `value`; the tensor keeps its own memory.
 
-    `since` is a number from before the first operation that made `value` for this call; with
-    `given` nothing made it: it is somebody's tensor, with gradients and hooks of its own. `whole`
-    is that of `check_writable`: False if all elements get one value.
+    `since` is a sequence number from before the first operation that computed `value` for this
+    call. With `given` no operation computed it: it is the user's tensor, with its own gradients and
+    hooks. `whole` is passed to `check_writable`: False if all elements get one value.
     """
     mode = check_writable(tensor, what, whole)
     if mode & TRANSFORM and _is_wrapped(tensor, value):
@@ -266,11 +265,11 @@ def assign(
         refresh(value)  # another view of its memory may have changed it
     if tensor._view is not None and value._requires and mode & GRAD:
         check_derivable(tensor._view, f"{what} would change")
-    # A capture knows values by number; a tape that differentiates needs an edge to the value.
+    # A capture identifies values by number; a tape that differentiates needs an edge to the value.
     on_watching_tape = mode & TAPE and any(tape.watches for tape in STATE.tapes)
     is_leaf = value._edge is None and (value._requires or on_watching_tape)
     if mode & GRAD and (is_leaf or (given and value._edge is not None)):
-        value = bind(PRIMITIVES["clone"], (value,))  # an edge that leads there
+        value = bind(PRIMITIVES["clone"], (value,))  # gives an edge to the value
     target = tensor._array
     if value._edge is not None:
         _keep_old_values(value._edge, target, since)
@@ -291,7 +290,7 @@ def _is_wrapped(*operands: Any) -> bool:
 def _fitting(tensor: Tensor, value: Tensor, what: str) -> Tensor:
     """`value` in the tensor's dtype and shape, or an error before anything changes."""
     target = tensor._array
-    # A number may come from another device.
+    # A 0-d value may come from another device.
     if not value._array.ndim and value._array.__class__ is not target.__class__:
         value = value.to(tensor.device)
     if value._array.dtype != target.dtype:
@@ -315,9 +314,9 @@ def _fitting(tensor: Tensor, value: Tensor, what: str) -> Tensor:
 
 
 def _keep_old_values(edge: Any, target: Any, since: float) -> None:
-    """The operations that are about to overwrite `target` may have saved it: save a copy instead.
+    """Replace saved values that share memory with `target`, which is overwritten next, by copies.
 
-    They are the one that made the new value, and all those before it that are newer than `since`.
+    This covers the operation that made the new value, and those before it newer than `since`.
     """
     owner = storage.owner_of(target)
     copies: dict[int, Any] = {}
@@ -332,7 +331,7 @@ def _keep_old_values(edge: Any, target: Any, since: float) -> None:
         if not hasattr(value, "nbytes") or storage.owner_of(value) is not owner:
             return value
         if storage.changed_since(value, entry.number) is not None:
-            return value  # stale already: backward must see that
+            return value  # already stale: backward must detect it
         return copies.setdefault(id(value), value.copy())
 
     stack, seen = [edge], set()
@@ -380,8 +379,8 @@ def rebind(tensor: Tensor, value: Tensor) -> None:
 
 
 def _snapshot(base: Tensor) -> Tensor:
-    """The base as it was before the write. A leaf on a tape gets a stand-in, so that its new
-    history does not lead back to itself."""
+    """The base as it was before the write; for a base without history a separate tensor, so that
+    its new history does not lead back to itself."""
     if base._edge is not None or base._requires:
         return base
     old = wrap(base._array)
@@ -406,7 +405,7 @@ def _write_kernel(base: Any, value: Any, *, chain: Chain) -> Any:
     if storage.owner_of(view) is storage.owner_of(out):
         view[...] = value
     else:
-        # In this memory order the movements copy: follow them with the positions of the elements.
+        # In this memory order the movements copy: apply them to the positions of the elements.
         positions = xp.module(out).arange(out.size).reshape(out.shape)
         out.reshape(-1)[through(chain, positions)] = value
     return out

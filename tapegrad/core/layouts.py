@@ -1,7 +1,7 @@
 """Names of memory layouts and memory formats, as PyTorch has them.
 
-Code asks for them, compares them and writes them in annotations. Elements of a dense tensor lie in
-memory in one way here (strided), so a memory format that is asked for changes nothing.
+Code compares them and writes them in annotations. Dense tensors are always strided here, so a
+requested memory format changes nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Locks that are free in a forked child, whoever held them in the parent.
+"""Locks that are free in a forked child even if another thread of the parent held them.
 
 A forked child has only the thread that forked. A lock that another thread held at that moment would
-stay locked for ever. So every lock of the package is made here, by `new`, and after a fork those
-are freed that the forking thread does not hold. What they protect is consistent at every switch
-between threads. Called by every module that has a lock.
+stay locked for ever. So every lock of the package is made here, by `new`, and after a fork the
+child frees those that its thread does not hold. The data that they protect is consistent at every
+switch between threads. Called by every module that has a lock.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import threading
 import weakref
 from typing import Any
 
-#: locks that are made until those are forgotten that are gone
+#: dead references are removed each time so many locks have been made
 PRUNED_EVERY = 1024
 
-# A `WeakSet` would run Python code wherever a lock is dropped, also in the midst of a function
-# that is being recorded.
+# A `WeakSet` would run Python code wherever a lock is dropped, even inside a function that is being
+# recorded.
 _locks: dict[int, weakref.ref[Any]] = {}
 _counter = itertools.count(1)
 

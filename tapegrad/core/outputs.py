@@ -1,9 +1,9 @@
-"""`out=`: the result of a function goes into the memory of tensors that exist already.
+"""`out=`: put the result of a function into tensors that exist already.
 
 Comes in: a public function, its arguments, and the tensor (or tuple of tensors) given as `out`.
 Goes out: that tensor, with the values. The function computes its result first, so `out` may be or
-overlap an input. A result of another size gives `out` other memory, with a warning if there were
-elements. Called by the functions of the op table (`ops/table.py`) and by those that make tensors
+overlap an input. If the result has another size, `out` gets new memory, with a warning unless it
+was empty. Called by the functions of the op table (`ops/table.py`) and by those that make tensors
 (`ops/creation.py`).
 """
 
@@ -30,7 +30,7 @@ def computed_into(
     casts: bool,
     apart: bool,
 ) -> Any:
-    """Call a function whose keywords have `out`: its result is put there.
+    """Call a function whose keywords contain `out`, and put its result there.
 
     With `casts`, `out` may have any dtype to which the result can be cast. With `apart`, no
     input may share memory with `out`; else an input of the same shape may be `out` itself.
@@ -94,9 +94,9 @@ def created_into(
     counted: bool = False,
     **options: Any,
 ) -> Tensor:
-    """Put what a function makes, a new tensor, into `out`, in the dtype of `out`.
+    """Put the new tensor that a function makes into `out`, in the dtype of `out`.
 
-    Numbers that are `counted` fill an `out` of as many elements, whatever its shape.
+    With `counted`, `out` keeps its shape if it has as many elements as the result.
     """
     name = function.__name__
     (out,) = _tensors_of(name, out)
@@ -115,7 +115,7 @@ def created_into(
 
 
 def check_apart(name: str, out: Tensor, args: Any, kwargs: Any, apart: bool = True) -> None:
-    """Refuse arguments that share memory with what is written: see `_shares`."""
+    """Refuse arguments that share memory with the tensor that is written: see `_shares`."""
     if not out._array.flags.forc and xp.overlaps_itself(out._array):
         raise RuntimeError(
             f"{name}: several elements of the tensor that is written share one place in memory "
@@ -159,7 +159,7 @@ def _is_dense(array: Any) -> bool:
 
 
 def put(name: str, out: Tensor, value: Tensor, warn: bool = True) -> Tensor:
-    """Give `out` the value, in its own dtype; it gets memory of the value's size if it must."""
+    """Give `out` the value in its own dtype; resize it if the value has another size."""
     _check_fits(name, out, value)
     if out._array.shape != value._array.shape:
         if warn and out._array.size:
@@ -200,9 +200,9 @@ def _wrong_dtype(name: str, dtype: Any, out: Tensor) -> RuntimeError:
 
 
 def _chooses_dtype(function: Callable[..., Any], args: tuple[Any, ...]) -> bool:
-    """Whether the function takes a dtype to compute in, as sums do, and none was given.
+    """Whether the function takes a dtype to compute in, as sums do, that was not given by position.
 
-    Then it computes in the dtype of its output.
+    Then it computes in the dtype of `out`.
     """
     inner: Any = function
     while hasattr(inner, "__wrapped__"):

@@ -1,12 +1,10 @@
-"""Functions that are written as text, because general ones would take longer.
+"""Generates specialized Python functions for each primitive, because general ones are slower.
 
-`pull` calls the gradient rules of a recorded operation, `saver` picks what its entry keeps, and
-`direct` is the short way through `bind`: the checks and the entry in one frame, for the inputs that
-this primitive has. Unpacking by name in loops would cost 1 µs more for `pull` and `saver` each, and
-`bind` costs 5 µs more than `direct`. `primitive.py` calls them on the first use of a primitive.
-
-`small_unary` and `small_binary` are for elementwise operations on small tensors, which `fast.py`
-offers. All short paths write their entries with the lines of `_entry`.
+`pull` calls the gradient rules of a recorded operation, `saver` selects what its entry keeps, and
+`direct` is a short `bind`: checks, kernel and entry in one frame, unrolled over the inputs. Loops
+that unpack by name would cost 1 µs more for `pull` and `saver` each, and `bind` costs 5 µs more
+than `direct`. `primitive.py` calls them on the first use of a primitive. `small_unary` and
+`small_binary` serve elementwise operations on small tensors, for `fast.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 #: more elements than any array has
 NEVER = 1 << 62
 
-#: arguments of a primitive with any number of inputs, up to which it has short paths
+#: most arguments for which a primitive with any number of inputs gets a short path
 MOST_UNROLLED = 5
 
 _SAVED = {
@@ -38,14 +36,14 @@ _SAVED = {
 
 
 def parameters(rule: Rule) -> tuple[str, ...]:
-    """The names of what a rule needs beside the gradient; a wrapper asks for what it wraps."""
+    """The parameter names of a rule, or of the rule it wraps, without the gradient."""
     code = getattr(rule, "__wrapped__", rule).__code__
     names: tuple[str, ...] = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
     return names
 
 
 def source_of(p: Primitive, name: str) -> tuple[str, int]:
-    """Where a rule's parameter comes from: a saved slot or a static parameter."""
+    """Where a rule's parameter comes from: the key of a saved slot, or a static parameter."""
     made = p.outputs + p.extras
     if name in made:
         return "out", made.index(name)
@@ -66,7 +64,7 @@ def _compiled(name: str, of: Primitive, lines: Sequence[str], namespace: dict[st
 def pull(
     p: Primitive, condition: str | None, namespace: dict[str, Any]
 ) -> Callable[..., Sequence[Any]]:
-    """`pull(g, edges, saved, params)`, which asks `_native` first where the condition holds."""
+    """`pull(g, edges, saved, params)`, which calls `_native` where the condition holds."""
     position = {(what, index): i for i, (what, index, _) in enumerate(p.slots)}
 
     def argument(name: str) -> str:
@@ -101,7 +99,7 @@ def pull(
 
 
 def _kept(p: Primitive, array: str, out: str, wanted: Callable[[Any], str]) -> str:
-    """The tuple of what an entry keeps, where inputs and results have these names.
+    """The text of the tuple that an entry saves, given names for inputs and results.
 
     `wanted` gives the condition under which the rules of some inputs are needed.
     """
@@ -122,7 +120,7 @@ def _any_edge(edge: str) -> Callable[[Any], str]:
 
 
 def saver(p: Primitive) -> Callable[..., tuple[Any, ...]]:
-    """`saver(arrays, outs, edges)`: what an entry keeps, in the order of the slots."""
+    """`saver(arrays, outs, edges)`: what an entry saves, in the order of the slots."""
     kept = _kept(p, "arrays[{}]", "outs[{}]", _any_edge("edges[{}]"))
     lines = ["def saver(arrays, outs, edges):", f"    return {kept}"]
     function: Callable[..., tuple[Any, ...]] = _compiled("saver", p, lines, {})
@@ -132,7 +130,7 @@ def saver(p: Primitive) -> Callable[..., tuple[Any, ...]]:
 def small_savers(p: Primitive) -> list[Callable[..., tuple[Any, ...]]]:
     """`saver(a0, a1, out)` for each set of inputs that need gradients: bit i for input i.
 
-    Many primitives keep the same, and share these functions.
+    Primitives that save the same values share these functions.
     """
 
     def text_of(needs: int) -> str:
@@ -149,7 +147,7 @@ _SMALL_SAVERS: dict[str, Callable[..., tuple[Any, ...]]] = {}
 
 
 def _entry(params: str, edges: str, saved: str, number: str) -> list[str]:
-    """Lines that make `entry` for the operation of the calling function's caller."""
+    """Lines that make `entry`, with the location of the generated function's caller."""
     return [
         "entry = new(Entry)",
         "entry.primitive = p",
@@ -190,7 +188,7 @@ def _small(run: str, needs: str, edges: str, saved: str, more: Sequence[str] = (
 
 
 def _on_any(array: str, given: str) -> str:
-    """The text that computes: NumPy's arrays by the kernel, and others as the primitive decides."""
+    """The text of the call: the kernel for NumPy arrays, the primitive for others."""
     return f"kernel({given}) if {array}.__class__ is ndarray else p({given})"
 
 
@@ -201,9 +199,9 @@ def _indented(lines: Sequence[str], depth: int) -> list[str]:
 def small_unary(namespace: dict[str, Any]) -> Callable[..., Callable[..., Any]]:
     """`make(p, kernel, slow, recording, limit)`: makes `call(input)` for an elementwise operation.
 
-    `call` does all in one frame for a tensor of fewer elements than the limit, and for one of any
-    size on a GPU. Other tensors, and all while a tape, hooks or other modes are on, go to `slow`
-    or, if that is None, to `bind`.
+    `call` does everything in one frame for a tensor of fewer elements than the limit, or of any
+    size on a GPU. It hands other tensors, and every tensor while a tape, hooks or other modes are
+    on, to `slow` or, if that is None, to `bind`.
     """
     lines = [
         "def make_unary(p, kernel, slow, recording, limit):",
@@ -231,8 +229,7 @@ def small_unary(namespace: dict[str, Any]) -> Callable[..., Callable[..., Any]]:
 def small_binary(namespace: dict[str, Any]) -> tuple[Callable[..., Callable[..., Any]], ...]:
     """Two functions `make(p, kernel, slow, recording)`, as `small_unary`: `x op y` and `y op x`.
 
-    The first makes `call(x, y)` for a tensor x, and y that is a number, or a small tensor with a
-    shape that broadcasts. The second makes it for numbers y.
+    In the first, y is a number or a small tensor whose shape broadcasts; in the second, a number.
     """
     plain = [
         "def make_binary(p, kernel, slow, recording):",
@@ -308,7 +305,7 @@ def small_binary(namespace: dict[str, Any]) -> tuple[Callable[..., Callable[...,
 
 
 def _kernel_call(p: Primitive, arrays: str) -> str:
-    """The call of a kernel with its parameters by name: packing them takes 0.15 µs longer."""
+    """The text of the kernel's call, with parameters by name: packing them costs 0.15 µs more."""
     code = getattr(p.kernel, "__code__", None)
     packed = inspect.CO_VARARGS * (p.rest is None) | inspect.CO_VARKEYWORDS
     if code is None or code.co_flags & packed or p.kernel.__kwdefaults__:
@@ -323,9 +320,9 @@ def direct(
 ) -> Callable[..., Any]:
     """`direct(*inputs, params)`: what `bind` does, for ordinary tensors (and None) on the CPU.
 
-    With `same_shape` inputs that broadcast are left to `bind`, as are those that need another
-    dtype; with `shapes` an entry keeps the inputs' shapes, unless there are no dimensions beside
-    those of matrices that could have been broadcast.
+    It leaves inputs that need another dtype to `bind` and, with `same_shape`, inputs that
+    broadcast. With `shapes` an entry keeps the inputs' shapes if the result has batch dimensions,
+    which may have been broadcast.
     """
     if p.rest is None:
         return _direct_of(p, len(p.inputs), same_shape, shapes, namespace)
@@ -365,7 +362,7 @@ def _direct_of(
         lines += [
             "        dtype = a0.dtype",
             "        if dtype is not F32 and dtype is not F64:",
-            # One tensor of whole numbers or truth values needs no promotion either.
+            # A single int64 or bool tensor needs no promotion either.
             f"            plain = plain and (dtype is I64{truth})"
             if inputs == 1 and p.promote != "float"
             else "            plain = False",
@@ -424,7 +421,7 @@ def _direct_of(
     if p.view:
         lines += [
             "    base = out0.base",
-            # The usual, saves a call: a view of a tensor which is none, whatever its array shows.
+            # The common case, inlined to save a call: a view of a tensor that is not a view.
             "    if t0._view is None and base is not None and (base is a0 or base is a0.base):",
             "        number = result0.id if mode else result0.id + 0.5",  # see UNTRACKED
             "        result0._view = (t0, ((p, params),), number)",
@@ -459,7 +456,7 @@ def _direct_of(
                 f"            result{i}._edge = {f'Output(entry, {i})' if several else 'entry'}",
                 f"            result{i}._requires = True",
             ]
-        if conjugates:  # asked last: real numbers do not come here
+        if conjugates:  # checked last, so that real numbers pay nothing
             lines += [
                 f"        elif out0.dtype.kind in {COMPLEX!r}:",
                 f"            entry.primitive = conjugating(p, ({arrays}))",

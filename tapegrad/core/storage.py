@@ -1,8 +1,8 @@
-"""Which memory was overwritten, when, and by which line.
+"""Tracks which memory was overwritten, when, and by which line.
 
 A storage is the array that owns memory; every view of it leads there through `.base`. In-place
 operations call `note`, so tensors that are never changed in place cost nothing. A saved value is
-stale if its storage was changed after the entry that saved it: the engine asks `changed_since`
+stale if its storage was changed after the entry that saved it: the engine calls `changed_since`
 before it uses the value.
 """
 
@@ -35,7 +35,7 @@ _mutations: dict[int, Mutation] = {}
 
 _counting = locks.new()
 
-# The sequence number of the newest change anywhere. Backward does not check newer entries.
+# The sequence number of the newest change of any storage. Backward does not check newer entries.
 latest = 0
 
 
@@ -57,7 +57,7 @@ def owner_of(array: Any) -> Any:
 
 
 def shared_copy(array: Any) -> Any:
-    """A copy in memory that processes forked from this one share with it."""
+    """A copy in memory that forked processes share with this one."""
     import mmap
 
     memory = np.frombuffer(mmap.mmap(-1, max(array.nbytes, 1)), np.uint8, array.nbytes)
@@ -67,22 +67,22 @@ def shared_copy(array: Any) -> Any:
 
 
 def _owner_of_shown(array: Any) -> Any:
-    """The same for an array of another class that shows NumPy's memory."""
+    """The owner for an array whose base has another class: follow NumPy arrays to their root."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 
 
 def apart(array: Any) -> Any:
-    """An array of the same memory whose changes are not noted as changes of `array`."""
-    if array.dtype.isbuiltin != 1:  # of another package: no buffer can describe it
+    """An array on the same memory whose changes do not count as changes of `array`."""
+    if array.dtype.isbuiltin != 1:  # the buffer protocol cannot describe dtypes of other packages
         raw = f"u{array.dtype.itemsize}"
         return np.asarray(array.view(raw).data).view(array.dtype)
     return np.asarray(array.data)
 
 
 def rejoined(array: Any) -> Any:
-    """What `apart` was given, if `array` came from there."""
+    """The array that `apart` was given, if it made `array`; else `array` itself."""
     if array.base is None:
         return array
     memory = getattr(array.base, "base", None) if numeric.is_foreign(array.dtype) else array.base
@@ -93,12 +93,12 @@ def rejoined(array: Any) -> Any:
 
 
 def find(array: Any) -> Mutation | None:
-    """The latest change of the memory that `array` shows, or None if it was never changed."""
+    """The latest change of the memory of `array`, or None if it was never changed."""
     return _mutations.get(id(owner_of(array)))
 
 
 def note(array: Any) -> int:
-    """Say that the memory of `array` was just overwritten; returns the change's sequence number."""
+    """Record that the memory of `array` was just overwritten; returns the change's number."""
     number = _next_change()
     mutation = _change_of(owner_of(array))
     mutation.count += 1
@@ -108,13 +108,13 @@ def note(array: Any) -> int:
 
 
 def changes_of(arrays: Iterable[Any]) -> list[Mutation]:
-    """Where changes of the memory of arrays are noted; for `note_changes`, while they live."""
+    """The `Mutation` of each storage of the arrays, for `note_changes`; valid while they live."""
     found = {id(owner): owner for owner in map(owner_of, arrays)}
     return [_change_of(owner) for owner in found.values()]
 
 
 def note_changes(changes: Iterable[Mutation]) -> int:
-    """Say that all this memory was overwritten just now, by one line."""
+    """Record that all these storages were just overwritten, by one line."""
     number = _next_change()
     location = here()
     for mutation in changes:
@@ -141,7 +141,7 @@ def version(array: Any) -> int:
 
 
 def count_from(array: Any, earlier: int) -> None:
-    """Count changes on from those of the memory that this array has taken the place of."""
+    """Continue the count of changes from that of the memory which this array replaces."""
     mutation = _change_of(owner_of(array))
     mutation.count = max(mutation.count, earlier + 1)
 
