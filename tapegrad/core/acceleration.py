@@ -1,7 +1,8 @@
-"""What runs kernels and rules as native code, for `primitive.py` and the reverse walk.
+"""The interface for running kernels and rules as native code.
 
-Comes in: a primitive with raw arrays, or rules one after another. Goes out: their results, or
-NotImplemented where NumPy should run. `replay/use/eager.py` sets itself here.
+Comes in: a primitive with raw arrays, or a chain of rules. Goes out: their results, or
+NotImplemented where NumPy should run. `replay/use/eager.py` registers itself here; `primitive.py`
+and the reverse walk call it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Link(NamedTuple):
-    """A rule in a chain: what it reads, and the positions that its results are added to."""
+    """A rule in a chain: what it reads, and the positions to which its results are added."""
 
     primitive: Primitive
     params: dict[str, Any]
@@ -24,7 +25,7 @@ class Link(NamedTuple):
 
 
 class Accelerator:
-    """What runs kernels and rules as native code; NotImplemented says that NumPy should run."""
+    """Runs kernels and rules as native code; NotImplemented means that NumPy should run."""
 
     def kernel(self, p: Primitive, inputs: Any, params: dict[str, Any]) -> Any:
         return NotImplemented
@@ -39,13 +40,13 @@ class Accelerator:
         params: dict[str, Any],
         totals: Sequence[Any] = (),
     ) -> Any:
-        """What `pull` returns; where there is a total, that is added to, and None stands there."""
+        """The results of `pull`; one with a total is added to that, and is None here."""
         return NotImplemented
 
     def chain(self, links: Sequence[Link], waiting: Sequence[Any]) -> Any:
-        """Rules one after another: link i takes what waits at position i, and sends to later ones.
+        """Run a chain of rules: link i takes the gradient at position i and adds to later ones.
 
-        Returns what is at the positions beyond the links in the end.
+        Returns the gradients at the positions beyond the links.
         """
         return NotImplemented
 
@@ -54,14 +55,14 @@ _accelerator: Accelerator | None = None
 
 
 def set_accelerator(accelerator: Accelerator) -> None:
-    """Run large kernels and rules through this from now on."""
+    """Use this accelerator for large kernels and rules from now on."""
     global _accelerator
     _accelerator = accelerator
 
 
 def accelerator() -> Accelerator:
-    """What was set, or the library's own."""
+    """The accelerator that was set, or the library's own."""
     if _accelerator is None:
-        importlib.import_module("tapegrad.replay.use.eager")  # sets itself
+        importlib.import_module("tapegrad.replay.use.eager")  # registers itself
         assert _accelerator is not None
     return _accelerator

@@ -13,7 +13,7 @@ import os
 import sys
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of glibc's mallopt
-#: free memory kept at the end of the heap, and the largest array that is taken from the heap
+#: bytes: free memory kept at the end of the heap, and the largest array allocated on the heap
 _KEPT, _LARGEST = 1 << 29, 1 << 25
 
 

@@ -1,4 +1,4 @@
-"""Amounts of memory: bytes in words that people write and read.
+"""Amounts of memory, converted between bytes and text.
 
 Comes in: a number of bytes, or a text such as "2GB" or "512 MiB". Goes out: the other of the two.
 Called by `compile(memory=...)` and by reports on memory.
@@ -18,7 +18,7 @@ _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([KMGT]?I?B)\s*", re.IGNORECAS
 
 
 def parsed(amount: Any, name: str) -> int:
-    """Bytes of an amount; `name` is that of the argument, for errors.
+    """An amount in bytes; errors call the argument `name`.
 
     >>> parsed("1.5GB", "memory"), parsed("4 KiB", "memory"), parsed(10, "memory")
     (1500000000, 4096, 10)

@@ -1,8 +1,8 @@
-"""Memory of a device: how it is allocated, copied, compared and bounded.
+"""Memory of a device: allocate, copy, compare and bound it.
 
 Comes in: arrays of NumPy or CuPy, and devices. Goes out: arrays on the same device, and facts about
 their memory. Kernels compute with `xp.py`; this is for code that records programs and runs them
-(`replay/trace/`, `replay/guards/`, `replay/use/`), and must not know which library has the memory.
+(`replay/trace/`, `replay/guards/`, `replay/use/`), which works for both libraries.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .device import CPU, Device, device_of, to_device
 from .storage import owner_of
 from .xp import address, contiguous, module
 
-#: by class of an array: whether its memory is a GPU's
+#: for each class of arrays, whether its memory is on a GPU
 _gpu_classes: dict[type, bool] = {np.ndarray: False}
 
 
 def is_gpu_class(kind: type) -> bool:
-    """Whether arrays of a class are in the memory of a GPU."""
+    """Whether arrays of a class have their memory on a GPU."""
     found = _gpu_classes.get(kind)
     if found is None:
         found = _gpu_classes[kind] = hasattr(kind, "__cuda_array_interface__")
@@ -30,12 +30,12 @@ def is_gpu_class(kind: type) -> bool:
 
 
 def has_memory(array: Any) -> bool:
-    """Whether an array is NumPy's own or on a GPU: others have no elements of their own."""
+    """Whether an array is a plain NumPy array or on a GPU; other classes have no elements."""
     return array.__class__ is np.ndarray or is_gpu_class(array.__class__)
 
 
 def is_on_host(array: Any) -> bool:
-    """Whether an array is in the computer's own memory."""
+    """Whether an array is in host memory."""
     return isinstance(array, np.ndarray)
 
 
@@ -43,7 +43,7 @@ def is_on_host(array: Any) -> bool:
 
 
 def allocator(target: Device) -> Callable[[Any, Any], Any]:
-    """A function that makes an array of a shape and a dtype on a device, with any elements."""
+    """A function that allocates an uninitialized array on a device, given shape and dtype."""
     if target.type == "cpu":
         return np.empty
     library, index = devices.cupy(), target.index or 0
@@ -56,21 +56,21 @@ def allocator(target: Device) -> Callable[[Any, Any], Any]:
 
 
 def filled(target: Device, shape: Any, dtype: Any, number: float) -> Any:
-    """An array on a device, all elements of which are one number."""
+    """An array on a device, filled with one number."""
     array = allocator(target)(shape, dtype)
     array[...] = number
     return array
 
 
 def over(array: Any, start: int, count: int) -> Any:
-    """An array of one dimension over the memory of another, from an address on."""
+    """A 1-d view of `count` elements in another array's memory, from the address `start`."""
     memory = flat(owner_of(array))
     first = start - address(memory)
     return memory[first : first + count * array.itemsize].view(array.dtype)
 
 
 def flat(owner: Any) -> Any:
-    """The memory of an array that owns it, as bytes; None if it has gaps."""
+    """The memory of an owning array, as bytes; None if it has gaps."""
     order = sorted(range(owner.ndim), key=lambda d: -owner.strides[d])
     ordered = owner.transpose(order)
     return ordered.reshape(-1).view(np.uint8) if ordered.flags.c_contiguous else None
@@ -80,24 +80,24 @@ def flat(owner: Any) -> Any:
 
 
 def on_host(array: Any) -> Any:
-    """The elements of an array in the computer's memory; the array itself if it is there."""
+    """The array in host memory; the array itself if it is there already."""
     return array if isinstance(array, np.ndarray) else to_device(array, CPU)
 
 
 def host_copy(array: Any) -> Any:
-    """A copy of an array in the computer's memory."""
+    """A copy of an array in host memory."""
     return np.array(array) if isinstance(array, np.ndarray) else to_device(array, CPU)
 
 
 def copy_into(target: Any, value: Any) -> None:
-    """Give an array the elements of another one, which may be on another device."""
+    """Copy the elements of an array into another one, possibly on another device."""
     if target.__class__ is not value.__class__:
         value = to_device(value, device_of(target))
     target[...] = value
 
 
 def constant_of(array: Any) -> Any:
-    """A copy of an array; one element stands for all if they are equal, as in new state."""
+    """A copy of an array; one broadcast element if all are equal, as in new optimizer state."""
     if array.size > 1:
         first = array.reshape(-1)[:1].copy()
         if array.tobytes() == first.tobytes() * array.size:
@@ -106,14 +106,14 @@ def constant_of(array: Any) -> Any:
 
 
 def as_contiguous(array: Any, dtype: Any) -> Any:
-    """An array with its elements in memory in order, of a dtype."""
+    """The array, C-contiguous and in a dtype."""
     if array.__class__ is np.ndarray:
         return np.ascontiguousarray(array, dtype)
     return contiguous(array.astype(dtype, copy=False))
 
 
 def as_array(value: Any, dtype: Any, target: Device) -> Any:
-    """What a kernel has made, a NumPy scalar too, as an array of a dtype on a device."""
+    """The result of a kernel, possibly a NumPy scalar, as an array of a dtype on a device."""
     if target.type == "cpu":
         return np.asarray(on_host(value) if is_gpu_class(value.__class__) else value, dtype)
     if not is_gpu_class(value.__class__):
@@ -125,7 +125,7 @@ def as_array(value: Any, dtype: Any, target: Device) -> Any:
 
 
 def is_writable(array: Any) -> bool:
-    """Whether memory can be written to; that of a GPU always can."""
+    """Whether the memory of an array is writable; on a GPU it always is."""
     return array.__class__ is not np.ndarray or bool(array.flags.writeable)
 
 
@@ -140,7 +140,7 @@ def why_unusual(array: Any) -> str | None:
 
 
 def layout_of(array: Any) -> tuple[Any, ...]:
-    """Shape, dtype, strides and device: arrays in which these are equal can be exchanged."""
+    """Shape, dtype, strides and device: arrays with equal layouts are interchangeable."""
     place = np.ndarray if array.__class__ is np.ndarray else device_of(array)
     return array.shape, array.dtype, array.strides, place
 
@@ -155,7 +155,7 @@ def memory_of(array: Any) -> Any:
 
 
 def bounds(array: Any) -> tuple[int, int]:
-    """The addresses of an array's first byte and of the byte after its last one."""
+    """The addresses of an array's first byte and of the byte after its last."""
     start = end = address(array)
     for size, step in zip(array.shape, array.strides, strict=True):
         start += min((size - 1) * step, 0)
@@ -164,6 +164,6 @@ def bounds(array: Any) -> tuple[int, int]:
 
 
 def may_share(a: Any, b: Any) -> bool:
-    """Whether the bytes from the first to the last of two arrays overlap."""
+    """Whether two arrays' address ranges, from first to last byte, overlap."""
     (start, end), (first, last) = bounds(a), bounds(b)
     return start < last and first < end

@@ -1,8 +1,8 @@
 """Batch rules: how a primitive runs on inputs that have one more, leading dimension.
 
 Comes in: a primitive, its inputs (Tensors or raw arrays), which of them have the batch as their
-first dimension, and its parameters. Goes out: the results for the whole batch. Elementwise
-primitives, reductions and contractions have a rule by their kind; others state one, mostly with
+first dimension, and its parameters. Goes out: the results for the whole batch. The kind gives the
+rule of elementwise primitives, reductions and contractions; others declare one, mostly with
 `adapted`, which changes the parameters and calls the primitive itself. Composites need none:
 `transforms/batching.py` runs their parts.
 """
@@ -34,7 +34,7 @@ def rule_of(p: Primitive) -> BatchRule | None:
 
 
 def size_of(inputs: Sequence[Any], batched: Sequence[bool]) -> int:
-    """How many examples there are."""
+    """The number of examples."""
     return int(next(x.shape[0] for x, b in zip(inputs, batched, strict=True) if b))
 
 
@@ -43,19 +43,19 @@ def has_shape(x: Any) -> bool:
 
 
 def aligned(x: Any, rank: int) -> Any:
-    """`x` with dimensions of size 1 behind the batch, so that the others line up from the right."""
+    """`x` with dimensions of size 1 after the batch, so that the rest aligns from the right."""
     size, *rest = x.shape
     ones = (1,) * (rank - len(rest))
     return PRIMITIVES["reshape"](x, shape=(size, *ones, *rest)) if ones else x
 
 
 def with_batch(x: Any, size: int) -> Any:
-    """`x`, which has no batch, once for each example: a view."""
+    """`x`, which has no batch, expanded over the batch: a view."""
     return PRIMITIVES["expand"](x, shape=(size, *x.shape))
 
 
 def spread(inputs: Sequence[Any], batched: Sequence[bool]) -> list[Any]:
-    """The inputs, with the batch in all of them that are tensors."""
+    """The inputs; those with a shape all get the batch dimension."""
     size = size_of(inputs, batched)
     return [
         with_batch(x, size) if has_shape(x) and not b else x
@@ -74,19 +74,19 @@ def _lined_up(inputs: Sequence[Any], batched: Sequence[bool]) -> list[Any]:
 def elementwise(
     p: Primitive, inputs: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]
 ) -> Any:
-    """The same on the whole batch: the dimensions of examples line up from the right."""
+    """Run on the whole batch; the dimensions of examples are aligned from the right."""
     given = _lined_up(inputs, batched)
     out = p(*given, **params)
     shape = np.broadcast_shapes(*[tuple(x.shape) for x in given if has_shape(x)])
     if isinstance(out, tuple) or tuple(out.shape) == shape:
         return out
-    return PRIMITIVES["expand"](out, shape=shape)  # it passes one of its inputs on
+    return PRIMITIVES["expand"](out, shape=shape)  # the primitive returned an input unchanged
 
 
 def contraction(
     p: Primitive, inputs: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]
 ) -> Any:
-    """Products of the last two dimensions: all others broadcast, the batch with them."""
+    """Multiply over the last two dimensions; all others, and the batch, broadcast."""
     return p(*_lined_up(inputs, batched), **params)
 
 
@@ -94,12 +94,12 @@ def contraction(
 
 
 def shifted(value: Any, size: int) -> Any:
-    """A dimension, or several, counted behind the batch."""
+    """One dimension or several, shifted by the batch dimension."""
     return value + 1 if isinstance(value, int) else tuple([d + 1 for d in value])
 
 
 def behind_batch(value: Any, size: int) -> Any:
-    """An order of dimensions in which the batch stays first."""
+    """A permutation of dimensions that keeps the batch first."""
     return (0, *[d + 1 for d in value])
 
 
@@ -109,17 +109,17 @@ def sized(value: Any, size: int) -> Any:
 
 
 def whole(value: Any, size: int) -> Any:
-    """A static index that takes the whole batch."""
+    """A static index, with None in front for the whole batch."""
     return (None, *value)
 
 
 def borderless(value: Any, size: int) -> Any:
-    """Widths of borders, of which the batch has none."""
+    """Widths of borders, with no border for the batch."""
     return ((0, 0), *value)
 
 
 def adapted(**changes: Callable[[Any, int], Any]) -> BatchRule:
-    """The primitive itself, with the batch in all inputs and these parameters changed."""
+    """A rule that adds the batch to all inputs, changes parameters and calls the primitive."""
 
     def rule(
         p: Primitive, inputs: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]
@@ -134,21 +134,21 @@ def adapted(**changes: Callable[[Any, int], Any]) -> BatchRule:
 def leading(
     p: Primitive, inputs: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]
 ) -> Any:
-    """For kernels that work on the last dimensions and take any number in front of them."""
+    """For kernels that work on the last dimensions and take any number of leading ones."""
     return p(*spread(inputs, batched), **params)
 
 
 def expanded(
     p: Primitive, inputs: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]
 ) -> Any:
-    """`expand`: new dimensions come behind the batch."""
+    """For `expand`: new dimensions come after the batch."""
     shape = params["shape"]
     (x,) = inputs
     return p(aligned(x, len(shape)), shape=(x.shape[0], *shape))
 
 
 def joined(x: Any, at: int = 0) -> Any:
-    """`x` with the batch, its first dimension, as a part of another one behind it."""
+    """Merge the batch, the first dimension of `x`, into dimension `at` of the examples."""
     size, rest = x.shape[0], tuple(x.shape[1:])
     if at:
         dims = (*range(1, at + 1), 0, *range(at + 1, len(rest) + 1))
@@ -157,7 +157,7 @@ def joined(x: Any, at: int = 0) -> Any:
 
 
 def separated(x: Any, size: int, at: int = 0) -> Any:
-    """The other way: the batch taken out of a dimension, in front."""
+    """The inverse of `joined`: split the batch from dimension `at` and move it to the front."""
     shape = tuple(x.shape)
     each = shape[at] // size if size else shape[at]
     x = PRIMITIVES["reshape"](x, shape=(*shape[:at], size, each, *shape[at + 1 :]))
@@ -170,7 +170,7 @@ def separated(x: Any, size: int, at: int = 0) -> Any:
 def flattened(
     p: Primitive, inputs: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]
 ) -> Any:
-    """For kernels on images, (images, channels, ...): a batch of them is more images."""
+    """For kernels on images, (images, channels, ...): merge the batch into the images."""
     size = size_of(inputs, batched)
     given = [joined(x) if has_shape(x) else x for x in spread(inputs, batched)]
     out = p(*given, **params)
@@ -185,7 +185,7 @@ def flattened(
 def write(
     p: Primitive, inputs: Sequence[Any], batched: Sequence[bool], params: dict[str, Any]
 ) -> Any:
-    """A write through a view: through the same view of every example."""
+    """Write through the same view of every example."""
     base, value = inputs
     size = size_of(inputs, batched)
     if not batched[0]:
@@ -204,7 +204,7 @@ def write(
 
 
 def results(p: Primitive, out: Any) -> tuple[Any, ...]:
-    """The public results, as a tuple, of Tensors or of raw arrays."""
+    """The public results as a tuple, of Tensors or raw arrays."""
     outs = out if isinstance(out, tuple) else (out,)
     return tuple(
         np.asarray(o) if isinstance(o, np.generic) and not isinstance(o, Tensor) else o

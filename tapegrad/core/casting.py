@@ -1,18 +1,18 @@
 """Autocast: each operation chooses the dtype that it runs in.
 
-Comes in: a function of an operation, and the choice in its record (`autocast=` of `ops/table.py`).
-Goes out: the function with casts of its arguments (`applied`). Called by `ops/table.py`;
-`amp/autocast_mode.py` switches autocast on. The choices are:
+Comes in: the function of an operation, and the policy in its record (`autocast=` of
+`ops/table.py`). Goes out: the function with casts of its arguments (`applied`). Called by
+`ops/table.py`; `amp/autocast_mode.py` switches autocast on. The choices are:
 
     "lower"   in the dtype of autocast: products and convolutions
     "full"    in float32: losses and other sums that lose too much in half precision
     "widest"  in float32 if an operand is float32, else in the dtype of autocast
-    "keep"    as it is outside, and so are the operations that it is made of
+    "keep"    without autocast, and so do the operations inside it
     "refuse"  not at all: it raises an error that says what to use
 
-One string is for all devices; a dict has one for each device. Operations without a choice take
-their operands as they are. The casts are recorded operations, so gradients have the dtype of the
-tensor.
+A string holds for all devices; a dict has one choice for each device. Operations without a policy
+take their operands as they are. The casts are recorded operations, so gradients have the dtype of
+the tensor.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from .tensor import Tensor
 Choice = str | Callable[..., str | None]
 Policy = Choice | dict[str, Choice]
 
-#: the public names, among which the switch for the whole process is
+#: the public namespace of the package, with `enable_autocast`, the switch for the whole process
 _public = sys.modules[__package__.partition(".")[0]].__dict__
 
-#: for what loses too much in float16, on a GPU
+#: a policy for operations that lose too much precision in float16, on a GPU
 ON_GPU: Policy = {"cuda": "full"}
 
 #: the devices that have autocast, and the dtypes that it may use there
@@ -60,7 +60,7 @@ DEFAULT = Settings()
 
 
 class _Cache(NamedTuple):
-    """A parameter in the dtype of autocast, as it was at a moment."""
+    """A cached cast of a parameter, with the sequence number of when it was made."""
 
     source: Tensor
     array: Any
@@ -75,7 +75,7 @@ def settings() -> Settings:
 
 
 def key() -> Any:
-    """What decides about the operations that a function has, for the signatures of programs."""
+    """The settings that change which operations a function runs, for signatures of programs."""
     now: Settings | None = STATE.autocast
     return allowed(), None if now is None else now[:2]
 
@@ -86,8 +86,8 @@ def allowed() -> bool:
 
 
 def use(new: Settings | None) -> None:
-    """Set the settings of this thread; casts are kept until the outermost context ends."""
-    STATE.autocast = None if new == DEFAULT else new  # programs from before are found again
+    """Set the settings of this thread; cached casts live until the outermost context ends."""
+    STATE.autocast = None if new == DEFAULT else new  # so that `key` finds earlier programs
     if new is not None and new.enabled:
         STATE.mode |= AUTOCAST
     else:
@@ -97,14 +97,14 @@ def use(new: Settings | None) -> None:
 
 
 class restored_settings:
-    """Inside, these are the settings: for work that belongs to an earlier moment."""
+    """Inside, these settings hold: for work that belongs to an earlier moment."""
 
     def __init__(self, given: Settings | None) -> None:
         self.given = given
 
     def __enter__(self) -> None:
         self.before = STATE.autocast, STATE.mode & AUTOCAST
-        # It is no context of its own: casts are kept if there are contexts that keep them.
+        # This does not count as an autocast context: the depth stays, and decides about the cache.
         use((self.given or DEFAULT)._replace(depth=settings().depth))
 
     def __exit__(self, *exc: object) -> None:
@@ -117,7 +117,7 @@ class restored_settings:
 
 
 def applied(function: Any, policy: Policy) -> Callable[..., Any]:
-    """`function`, with its operands cast as its policy says while autocast is on."""
+    """`function`, which casts its operands by the policy while autocast is on."""
     parameters = parameters_of(function)
     assert parameters, f"{function.__name__}: autocast needs the names of all arguments"
     every = (*parameters.positional, *parameters.keywords)
@@ -137,7 +137,7 @@ def applied(function: Any, policy: Policy) -> Callable[..., Any]:
 def cast_call(
     function: Callable[..., Any], policy: Policy, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Cast the operands, then run without autocast: inside of an operation all is chosen."""
+    """Cast the operands, then run without autocast: its choice covers the inner operations."""
     now = settings()
     operands = [x for x in _flat([*args, *kwargs.values()]) if isinstance(x, Tensor)]
     for device, dtype in now.dtypes:
@@ -199,14 +199,15 @@ def _device(x: Tensor) -> str:
 
 
 def _eligible(x: Tensor, device: str) -> bool:
-    """Whether autocast changes a tensor: doubles were asked for and stay."""
+    """Whether autocast may cast a tensor: float64 was chosen on purpose and stays."""
     dtype = x._array.dtype
     return numeric.is_floating(dtype) and dtype.itemsize < 8 and _device(x) == device
 
 
 # -- casts -------------------------------------------------------------------------------------
 
-#: a cast that several operations share; it saves nothing, so the backward of one leaves it to all
+#: a cast that several operations share; it saves no values, so one backward pass frees nothing that
+#: another one needs
 shared_cast: Primitive = define(
     "shared_cast",
     lambda x, *, dtype, source: x.astype(dtype.numpy),
@@ -221,7 +222,7 @@ def _cast(x: Tensor, target: DType, lower: DType) -> Tensor:
         return x
     parameter = x._requires and x._edge is None and x._view is None
     now = settings()
-    # A program shares equal casts by itself, and tensors kept from outside would grow old.
+    # Programs merge equal casts anyway, and a cached tensor would be outdated in a replay.
     if parameter and target is lower and now.cached and now.depth and not STATE.mode & TAPE:
         return _kept(x, target)
     return cast_to(x, target)
@@ -230,8 +231,8 @@ def _cast(x: Tensor, target: DType, lower: DType) -> Tensor:
 def _kept(x: Tensor, target: DType) -> Tensor:
     """A parameter in half precision, cast once for all operations of the outermost context.
 
-    Not if it has changed since. What is cast without recording is of no use where gradients are
-    wanted, so the two are kept apart.
+    If the parameter has changed since, it is cast again. A cast without recording has no gradient,
+    so recorded and unrecorded casts have separate keys.
     """
     cache: dict[Any, _Cache] | None = getattr(STATE, "autocast_cache", None)
     if cache is None:
@@ -251,5 +252,5 @@ def _kept(x: Tensor, target: DType) -> Tensor:
 
 
 def clear_cache() -> None:
-    """Forget the casts that are kept in this thread."""
+    """Drop the cached casts of this thread."""
     STATE.__dict__.pop("autocast_cache", None)

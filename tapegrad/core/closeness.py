@@ -33,7 +33,7 @@ _OF_NUMBERS = {int: "int64", float: "float64", complex: "complex128"}
 
 
 class Difference(Exception):
-    """What is different, and where: the keys and indices that lead there."""
+    """A difference and its path: the keys and indices that lead there."""
 
     def __init__(self, kind: type[Exception], text: str, path: tuple[Any, ...] = ()) -> None:
         super().__init__(text)
@@ -52,7 +52,7 @@ class Difference(Exception):
 
 @dataclass
 class Criteria:
-    """What counts as equal."""
+    """The options that decide what counts as equal."""
 
     allow_subclasses: bool
     rtol: float | None
@@ -64,7 +64,7 @@ class Criteria:
     check_stride: bool
 
     def tolerances(self, names: Sequence[str], path: tuple[Any, ...]) -> tuple[float, float]:
-        """The relative and the absolute tolerance: those that are given, or the dtypes' own."""
+        """The relative and absolute tolerances: the given ones, or those of the dtypes."""
         if (self.rtol is None) != (self.atol is None):
             raise Difference(
                 ValueError,
@@ -95,8 +95,8 @@ def assert_close(
     """Raise AssertionError unless |actual - expected| <= atol + rtol |expected| everywhere.
 
     Compares tensors, arrays, numbers, booleans and None, and sequences and mappings of them;
-    shapes, dtypes and devices have to be the same. Without `rtol` and `atol` they follow from the
-    dtypes. `msg` is the message, or makes one from the usual message.
+    shapes, dtypes and devices have to be the same. The dtypes give the defaults of `rtol` and
+    `atol`. `msg` is the message, or a function that makes one from the default message.
 
     >>> import tapegrad
     >>> tapegrad.testing.assert_close(
@@ -144,7 +144,7 @@ def _comparisons(
 
 
 def _keys(x: Mapping[Any, Any], y: Mapping[Any, Any], path: tuple[Any, ...]) -> list[Any]:
-    """The keys of two mappings, which are the same; in order, if they have one."""
+    """The keys of two mappings, which must be the same; sorted, if they can be."""
     missing, more = set(y) - set(x), set(x) - set(y)
     if missing or more:
         raise Difference(
@@ -164,7 +164,7 @@ def _is_sequence(x: Any) -> bool:
 
 
 def _leaf(x: Any, y: Any, options: Criteria, path: tuple[Any, ...]) -> Callable[[], None]:
-    """The comparison of two values that are no structures."""
+    """The comparison of two leaves."""
     if x is None or y is None:
         return lambda: _check_none(x, y, path)
     booleans = (bool, np.bool_)
@@ -191,7 +191,7 @@ def _leaf(x: Any, y: Any, options: Criteria, path: tuple[Any, ...]) -> Callable[
 
 
 def _as_tensor(x: Any) -> Any:
-    """A tensor of a value that can be one, or None."""
+    """The value as a tensor, or None if it cannot be one."""
     if isinstance(x, Tensor):
         return x
     try:
@@ -259,7 +259,7 @@ def _check_tensors(
 
 
 def _signed(dtype: Any) -> Any:
-    """A dtype that promotes: unsigned ones of more than 8 bits do not."""
+    """A dtype that promotes, for unsigned ones of more than 8 bits, which do not."""
     return dtypes.int64 if dtype.name in ("uint16", "uint32", "uint64") else dtype
 
 

@@ -1,21 +1,21 @@
-"""Gradients of complex numbers: how a rule that is written for real numbers serves complex ones.
+"""Gradients of complex numbers, by rules that are written for real numbers.
 
 The gradient of a real loss with respect to z = x + iy is dL/dx + i dL/dy, as in PyTorch. For a
 holomorphic f the gradient of its input is g times the conjugate of f'(z), and the conjugate of that
-is conj(g) f'(z), which is what the rule for real numbers computes from conj(g). So conjugates
-before and after a rule are all that it needs, whatever it does with saved values in between, and
-its derivatives are right for the same reason.
+is conj(g) f'(z), which is what the rule for real numbers computes from conj(g). So it is enough to
+conjugate before and after the rule, whatever it does with saved values in between; its derivatives
+are right for the same reason.
 
-A primitive says with `complex=` how it takes complex numbers:
+A primitive declares with `complex=` how it treats complex numbers:
 
-    None          not at all: it raises an error
+    None          it refuses them with an error
     HOLOMORPHIC   its rule is that of real numbers
     OWN           its rule takes and returns gradients as they are: it moves or adds elements, or it
-                  was written for complex numbers, as those of `abs` and `conj` were
+                  was written for complex numbers, like the rules of `abs` and `conj`
 
-The entry of a holomorphic operation with complex results gets a copy of its primitive, made here,
-that conjugates: entries of real ones have nothing to ask. The real part is taken where an input is
-real. `primitive.py` and the functions that `shortpaths.py` writes call `conjugating`.
+The entry of a holomorphic operation with complex results gets a conjugating copy of its primitive,
+so entries of real operations need no check. If an input is real, the copy takes the real part of
+its gradient. `primitive.py` and the functions that `shortpaths.py` generates call `conjugating`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _made: dict[tuple[str, tuple[bool, ...]], Primitive] = {}
 
 
 def conjugating(p: Primitive, arrays: Sequence[Any]) -> Primitive:
-    """A copy of a primitive whose rule gets the gradients of complex results from these inputs."""
+    """A copy of a primitive with gradient rules for complex results of these inputs."""
     real = tuple([hasattr(a, "dtype") and not numeric.is_complex(a.dtype) for a in arrays])
     found = _made.get((p.name, real))
     if found is not None and found.plain is p:
@@ -96,16 +96,16 @@ def refuse(p: Primitive, arrays: Sequence[Any]) -> None:
 
 
 def converted(array: Any, dtype: dtypes.DType) -> Any:
-    """An array in another dtype; of complex numbers, real ones keep the real part."""
+    """An array in another dtype; from complex to real, the real part."""
     if array.dtype.kind in numeric.COMPLEX and dtypes.BOOL < dtype.category < dtypes.COMPLEX:
         array = array.real
-    if dtype is dtypes.float8_e4m3fn:  # has no infinity: PyTorch takes the largest number
+    if dtype is dtypes.float8_e4m3fn:  # has no infinity: saturate, as PyTorch does
         array = array.astype(np.float32).clip(-448, 448)
     return array.astype(dtype.numpy)
 
 
 def fitting(number: Any, dtype: Any) -> Any:
-    """A number to be stored as a NumPy dtype: one with an imaginary part must be complex there."""
+    """A number to be stored in a NumPy dtype; an imaginary part needs a complex dtype."""
     return number if numeric.is_complex(dtype) else without_imaginary(number)
 
 

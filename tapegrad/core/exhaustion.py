@@ -1,7 +1,7 @@
-"""What is said when a GPU has no memory left: which tensors take most of it, and who made them.
+"""The error when a GPU runs out of memory: it names the largest tensors and the lines behind them.
 
-Comes in: CuPy's allocator, which has freed its cache before it gives up. Goes out: one that raises
-`OutOfMemoryError` instead of CuPy's own error. Set by `device.py` when CuPy is first used.
+Comes in: CuPy's allocator, which frees its cache before it gives up. Goes out: an allocator that
+raises `OutOfMemoryError` instead of CuPy's error. Set by `device.py` when CuPy is first used.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 from . import source
 from .amounts import shown
 
-#: tensors that are named
+#: how many tensors the message names
 MOST_NAMED = 5
 
 
 class OutOfMemoryError(RuntimeError):
-    """A GPU has not enough memory for what was asked."""
+    """A GPU has not enough memory for an allocation."""
 
 
 def watched(library: Any) -> None:
-    """Let the allocator of CuPy say more if it fails."""
+    """Replace CuPy's allocator by one with a detailed error message."""
     allocate: Callable[[int], Any] = library.cuda.get_allocator()
     given_up = library.cuda.memory.OutOfMemoryError
 
@@ -53,7 +53,7 @@ def _told(library: Any, size: int) -> str:
 
 
 def largest(kind: Any) -> list[str]:
-    """The arrays of a class that take the most memory, in words: tensors, and what they saved."""
+    """Descriptions of the largest arrays of a class: those of tensors, and saved values."""
     from .tape import Entry, Output
     from .tensor import Tensor
 
@@ -72,7 +72,7 @@ def largest(kind: Any) -> list[str]:
 def _note(
     owners: dict[int, tuple[int, str]], kind: Any, array: Any, entry: Any, saved: str
 ) -> None:
-    """Describe an array with the memory that it shows; a tensor that has all of it comes first."""
+    """Describe the memory behind an array; a tensor with all of it takes precedence."""
     if array.__class__ is not kind:
         return
     whole = array

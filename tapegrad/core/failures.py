@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 
 class Failure(NamedTuple):
-    """What is raised; `{}` in the message stands for the value, where that is known."""
+    """An error to raise; `{}` in the message stands for the bad value, if it is known."""
 
     error: type[Exception]
     message: str
 
 
-#: of code that names itself in front of the message
+#: codes of kernels that put the name of the primitive in front of the message
 BAD_INDEX, ZERO_DIVISION, BAD_LABEL, BAD_POSITION = 1, 2, 3, 4
 
 FAILURES: dict[int, Failure] = {
@@ -33,7 +33,7 @@ _FIRST = 1 << 8  # codes below are those above
 
 
 def failure_of(error: type[Exception], message: str) -> int:
-    """The code of a failure, which is the same in every process: kernels are kept on disk."""
+    """The code of a failure; the same in every process, because kernels are stored on disk."""
     import zlib  # 0.4 ms, and seldom needed
 
     code = _FIRST + zlib.crc32(f"{error.__name__}: {message}".encode())
@@ -42,6 +42,6 @@ def failure_of(error: type[Exception], message: str) -> int:
 
 
 def described(code: int, name: str) -> Failure:
-    """The failure that native code has found in a primitive of this name."""
+    """The failure that native code found in the primitive of this name."""
     error, message = FAILURES[code]
     return Failure(error, message.replace(" {}", "") if code >= _FIRST else f"{name}: {message}")

@@ -1,8 +1,7 @@
-"""Ghosts: what a tensor inside of `vmap` has as its array.
+"""Ghosts: the arrays of tensors inside of `vmap`.
 
-Code that asks a tensor for its shape, dtype or layout gets the answers for one example. Code that
-would read values gets an error, because those of one example are not those of the batch. Made by
-`wrapped.py`.
+A ghost has the shape, dtype and layout of one example. Reading its values raises an error, because
+one example's values are not the batch's. Made by `wrapped.py`.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ _SHAPED = {np.zeros_like: np.zeros, np.ones_like: np.ones, np.empty_like: np.emp
 
 
 class Ghost(np.ndarray):
-    """The array of a batched tensor: shape, dtype and memory of the first example, to look at.
+    """The array of a batched tensor: shape, dtype and memory of the first example.
 
-    Its values are those of one example only, so reading them is an error that names the reader.
+    It has the values of one example only, so reading them is an error that names the reader.
     """
 
     def __array_ufunc__(self, ufunc: Any, *args: Any, **kwargs: Any) -> NoReturn:
@@ -38,7 +37,7 @@ class Ghost(np.ndarray):
 
 
 def refusal(what: str) -> RuntimeError:
-    """What is raised where code that has no batch rule looks at the values of an example."""
+    """The error for code without a batch rule that reads the values of an example."""
     return RuntimeError(
         f"vmap: {what} needs the values of a tensor, and inside of vmap a tensor stands for all "
         "examples of the batch; use operations of tapegrad on the tensor itself"

@@ -1,7 +1,7 @@
-"""Half precision beside numbers that it cannot hold.
+"""Half precision together with numbers that it cannot represent.
 
-In come the operands of a product or a quotient, out come those to compute with in float32. Called
-by `bind` in `primitive.py`.
+Comes in: the operands of a product or quotient. Goes out: operands in float32, and the dtype of the
+result. Called by `bind` in `primitive.py`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .tensor import Tensor
 def widened(
     tensors: list[Any], cast_to: Callable[[Tensor, DType], Tensor]
 ) -> tuple[list[Any], DType] | None:
-    """Two operands in float32, and the half precision of the result, where they differ.
+    """Two operands in float32 and the half-precision dtype of the result, or None if not needed.
 
-    That is beside a Python number or a 0-d tensor of another floating type which half precision
-    would round, or take for infinity: PyTorch rounds the result alone.
+    It is needed if the other operand is a 0-d floating tensor, or a Python number that half
+    precision would round or turn into infinity: PyTorch rounds only the result.
     """
     half = None
     for i, x in enumerate(tensors):

@@ -1,9 +1,9 @@
 """Tensors on the device "meta": a shape and a dtype, and no values.
 
 Large models are first built there, and get their memory when weights are loaded. A `MetaTensor`
-has one element of memory, whatever its shape. Functions of it give meta tensors; to find their
-shapes, functions run on zeros, so large tensors are refused. Writing in place does nothing, and
-asking for values is an error. Made by `to_device`'s callers: `ops/creation.py`, `ops/convert.py`,
+has one element of memory, whatever its shape. Functions of it return meta tensors; to find their
+shapes, the functions run on zeros, so large tensors are refused. In-place writes do nothing, and
+reading values is an error. Made by `to_device`'s callers: `ops/creation.py`, `ops/convert.py`,
 `nn/`.
 """
 
@@ -18,14 +18,14 @@ from .device import META, MetaArray, as_device, device
 from .overriding import DisableTorchFunctionSubclass, name_of, overridable_members
 from .tensor import Tensor, wrap
 
-#: elements of a meta tensor, at most, that a function is run on to find the shape of its result
+#: most elements of a meta tensor on which a function runs, to find the shape of its result
 MOST_ELEMENTS = 1 << 22
 
 _READS = {
     *("item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__index__"),
     *("__dlpack__", "cpu", "cuda", "untyped_storage", "storage", "__contains__", "is_nonzero"),
 }
-#: what reads no elements, whatever the size
+#: functions that read no elements, so that tensors of any size are allowed
 _FREE = {
     *("view", "reshape", "transpose", "permute", "t", "expand", "expand_as", "view_as", "flatten"),
     *("squeeze", "unsqueeze", "detach", "requires_grad_", "size", "dim", "numel", "stride"),
@@ -39,17 +39,17 @@ class MetaTensor(Tensor):
     """A tensor without values."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """`type(parameter)(data)` makes what data is: with values or without."""
+        """Make a plain tensor: `type(parameter)(data)` of a meta parameter keeps data's values."""
         return plain_kind(cls)(*args, **kwargs)
 
     @property
     def device(self) -> device:
-        """`meta`"""
+        """The device `meta`."""
         return META
 
     @property
     def is_meta(self) -> bool:
-        """True"""
+        """Always true."""
         return True
 
     @classmethod
@@ -99,7 +99,7 @@ class MetaTensor(Tensor):
 
 @cache
 def _method_names() -> dict[Any, str]:
-    """The names of methods, which may be those of functions of other names."""
+    """The name of each method, which may differ from its function's own name."""
     return {m: name for name, m in overridable_members().items() if not isinstance(m, property)}
 
 
@@ -110,12 +110,12 @@ def meta_tensor(shape: Any, dtype: Any, kind: type[Tensor] = Tensor) -> Tensor:
     return tensor
 
 
-#: classes of meta tensors, by the other class that they are of
+#: the class of meta tensors for each class of tensors
 _KINDS: dict[Any, Any] = {Tensor: MetaTensor}
 
 
 def meta_kind(kind: type[Tensor]) -> Any:
-    """The class of meta tensors that are also of another class, such as Parameter."""
+    """The class of meta tensors that derives from another class too, such as Parameter."""
     if issubclass(kind, MetaTensor):
         return kind
     if kind not in _KINDS:
@@ -125,7 +125,7 @@ def meta_kind(kind: type[Tensor]) -> Any:
 
 
 def plain_kind(kind: type[Tensor]) -> type[Tensor]:
-    """The class of tensors with values for one of meta tensors."""
+    """The class of tensors with values that corresponds to a class of meta tensors."""
     if kind is MetaTensor:
         return Tensor
     return kind.__bases__[1] if issubclass(kind, MetaTensor) else kind
@@ -171,7 +171,7 @@ def _tensors(tree: Any) -> Any:
 
 
 def _plain(tree: Any) -> Any:
-    """The same arguments with tensors of zeros for meta tensors."""
+    """The arguments with meta tensors replaced by tensors of zeros."""
     if isinstance(tree, MetaTensor):
         return wrap(tree._array.view(np.ndarray))
     if isinstance(tree, (list, tuple)) and any(True for _ in _tensors(tree)):

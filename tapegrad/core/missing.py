@@ -1,6 +1,6 @@
 """The error for a name that a module does not have: it says what to use instead.
 
-Comes in: the name, and the names that there are. Goes out: an AttributeError for a module's
+Comes in: the name, and the existing names. Goes out: an AttributeError for a module's
 `__getattr__` to raise, with the same name in another module or the nearest name in this one.
 """
 
@@ -13,7 +13,7 @@ _SPARSE = "sparse tensors have coordinates here; use tapegrad.sparse_coo_tensor"
 _QUANTIZED = "quantized tensors are not supported"
 _EXPORT = "programs cannot be exported; save a state_dict with tapegrad.save"
 
-#: names of PyTorch, NumPy and JAX that no module of tapegrad has, and what to do without them
+#: names of PyTorch, NumPy and JAX that no module of tapegrad has, and what to use instead
 _INSTEAD = {
     **dict.fromkeys(
         ("sparse_csr_tensor", "sparse_csc_tensor", "sparse_compressed_tensor"), _SPARSE
@@ -33,11 +33,11 @@ def missing(
 ) -> AttributeError:
     """An error to raise from a module's `__getattr__`.
 
-    `known` are the names that there are; `elsewhere` are modules that may have the name instead.
+    `known` are the module's names; `elsewhere` are modules that may have the name instead.
     """
     text = f"module {module!r} has no attribute {name!r}"
     hint = "" if name.startswith("_") else _hint(name, known, elsewhere)
-    # With an `obj`, Python would add its own guess to the text of an uncaught error.
+    # With an `obj`, Python would add its own suggestion to the text of an uncaught error.
     return AttributeError(f"{text}; {hint}" if hint else text, name=name, obj=None)
 
 

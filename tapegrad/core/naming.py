@@ -1,8 +1,8 @@
-"""Under which names the library's own types are shown: `tapegrad`, or `torch` behind the facade.
+"""The names under which the library's types are shown: `tapegrad`, or `torch` behind the facade.
 
-`shown` is asked by the `repr` of dtypes and sizes. `rename` gives a class the module and name that
-PyTorch has for it, when `tapegrad.compat` is installed as `torch`; `home_of` still says where the
-class was defined, for code that asks which part of the library a class belongs to.
+The `repr` of dtypes and sizes reads `shown`. `rename` gives a class PyTorch's module and name for
+it, when `tapegrad.compat` is installed as `torch`; `home_of` still returns the module that defines
+the class, for code that needs to know which part of the library it belongs to.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Shown:
-    """The name of the package in texts, and what stands before the name of `Size`."""
+    """The name of the package in texts, and the prefix of `Size`."""
 
     __slots__ = ("package", "prefix")
 
@@ -37,7 +37,7 @@ def rename(kind: type, module: str, name: str | None = None) -> None:
 
 
 def _evaluate_annotations(kind: type) -> None:
-    """Make types of a class's annotations: `typing` would look their names up in the new module."""
+    """Evaluate a class's annotations: later, `typing` would look them up in the new module."""
     annotations = inspect.get_annotations(kind)
     names = vars(sys.modules[kind.__module__])
     for name, text in annotations.items():
@@ -51,5 +51,5 @@ def _evaluate_annotations(kind: type) -> None:
 
 
 def home_of(kind: type) -> str:
-    """The module that defines a class, under whatever name it is shown."""
+    """The module that defines a class, even after `rename`."""
     return _HOMES.get(kind) or kind.__module__ or ""

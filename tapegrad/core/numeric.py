@@ -1,17 +1,16 @@
-"""What kind of numbers a NumPy dtype holds.
+"""Classifies NumPy dtypes by the numbers they hold.
 
-Comes in: a NumPy dtype. Goes out: whether it is floating, complex, half precision, an integer, a
-boolean.
-Only this file knows NumPy's letters. bfloat16 and the floats of one byte come from another
-package, and NumPy takes most of them for raw bytes ("V"). Called wherever code depends on a
-dtype.
+Comes in: a NumPy dtype. Goes out: whether it is floating, complex, half precision, an integer or a
+boolean. Only this file knows NumPy's letters for kinds. bfloat16 and the floats of one byte come
+from another package, and NumPy reports most of them as raw bytes ("V"). Called wherever code
+depends on a dtype.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-#: kinds of dtypes that can have gradients, for code too hot for a function call (50 ns)
+#: kinds of dtypes that can have gradients, for hot code that cannot afford a function call (50 ns)
 DIFFERENTIABLE = "fVc"
 FLOATING = "fV"
 COMPLEX = "c"
@@ -37,7 +36,7 @@ def is_inexact(dtype: Any) -> bool:
 
 
 def is_numpy_float(dtype: Any) -> bool:
-    """Whether a dtype is a float of NumPy's own, which bfloat16 is not."""
+    """Whether a dtype is one of NumPy's own floats, which bfloat16 is not."""
     return bool(dtype.kind == "f" and dtype.itemsize > 1)
 
 
@@ -56,7 +55,7 @@ def is_half(dtype: Any) -> bool:
 
 
 def is_integer(dtype: Any) -> bool:
-    """Whether a dtype is an integer, signed or not; booleans are none."""
+    """Whether a dtype is an integer, signed or unsigned, but not boolean."""
     return dtype.kind in "iu"
 
 
@@ -82,19 +81,19 @@ def is_exact(dtype: Any) -> bool:
 
 
 def is_only_stored(dtype: Any) -> bool:
-    """Whether nothing is computed with a dtype: wide unsigned integers, floats of one byte."""
+    """Whether a dtype is only for storage: wide unsigned integers, floats of one byte."""
     return bool(dtype.itemsize > 1 and dtype.kind == "u") or (
         dtype.itemsize == 1 and is_foreign(dtype)
     )
 
 
 def check_numbers(array: Any) -> None:
-    """Raise TypeError for text and objects: NumPy would make NaN of None and 1 of "1"."""
+    """Raise TypeError for text and objects: NumPy would convert None to NaN and "1" to 1."""
     if array.dtype.kind not in "OSU":
         return
     for value in array.flat:
         if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
-            python = value.item() if hasattr(value, "item") else value  # no str_ of NumPy
+            python = value.item() if hasattr(value, "item") else value  # str, not NumPy's str_
             kind = type(python).__name__
             raise TypeError(
                 f"cannot make a tensor of {kind}: give numbers, lists of them or arrays"

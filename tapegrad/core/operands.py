@@ -1,8 +1,7 @@
 """Checks of operands before a kernel runs, and of its results after.
 
 Comes in: the arrays of an operation. Goes out: an error that says what to do, arrays on one device,
-or whether they are what the kernel computes with. `bind` in `primitive.py` calls these where
-operands are not all alike.
+or whether they need no promotion. `bind` in `primitive.py` calls these where the operands differ.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ if TYPE_CHECKING:
 
 I64 = np.dtype(np.int64)
 BOOL = np.dtype(np.bool_)
-#: integers up to here are int64, whatever NumPy makes of others
+#: a Python integer of smaller magnitude fits into int64
 _FAR = 1 << 62
 
 
 def is_settled(p: Primitive, operands: Sequence[Any], dtype: Any, mode: int) -> bool:
-    """Whether arrays of one dtype, int64 or bool, are what the kernel computes with.
+    """Whether operands of one dtype, int64 or bool, need no promotion for the kernel.
 
-    So is a Python integer beside int64 for NumPy's own functions. What a tape sees is promoted.
+    NumPy's own functions also take Python integers beside int64. Under a tape, always promote.
     """
     if (dtype is not I64 and dtype is not BOOL) or mode > GRAD:
         return False
     if p.promote == "float" or p.promote == "floats":
         return False
     if p.promote is not None:
-        refused = p.promote == "numbers"  # bool is, with an error
+        refused = p.promote == "numbers"  # `bind` refuses bool with an error
         if refused and dtype is BOOL:
             return False
         for x in operands:
@@ -52,7 +51,7 @@ def is_settled(p: Primitive, operands: Sequence[Any], dtype: Any, mode: int) -> 
 
 
 def check_kinds(p: Primitive, operands: Sequence[DType], target: DType) -> None:
-    """Refuse truth values where only numbers are taken, and integers where only floats are."""
+    """Refuse booleans where the primitive takes only numbers, integers where only floats."""
     if p.promote == "numbers" and dtypes.bool_ in operands:
         raise RuntimeError(
             f"{p.name} does not take bool operands; use logical_xor (^), logical_and (&) or "
@@ -63,12 +62,12 @@ def check_kinds(p: Primitive, operands: Sequence[DType], target: DType) -> None:
 
 
 def on_one_device(p: Primitive, arrays: list[Any]) -> list[Any]:
-    """Check that all arrays are on one device; numbers in 0-d CPU tensors may join any."""
+    """Check that all arrays are on one device; 0-d CPU tensors may join any device."""
     if any(a.__class__ is UnsetArray for a in arrays):
         raise refusal(p.name)
     there = [a for a in arrays if hasattr(a, "ndim")]
     devices = {device_of(a) for a in there if a.ndim}
-    if not devices:  # numbers alone: of them, one on a GPU takes the others there
+    if not devices:  # all arrays are 0-d: one on a GPU moves the others there
         devices = {device_of(a) for a in there if not isinstance(a, (np.ndarray, np.generic))}
     if len(devices) > 1:
         shown = " and ".join(sorted(str(device) for device in devices))

@@ -1,7 +1,7 @@
-"""Modules that stand under a second path: `tapegrad.hub` is `tapegrad.compat.torch.hub`.
+"""Second import paths of modules: `tapegrad.hub` is `tapegrad.compat.torch.hub`.
 
-Comes in: names in the package, each with the module that it means. Such a module is loaded when it
-is imported by either path, and it is the same object. Called by `tapegrad/__init__.py`.
+Comes in: names in the package, each with the module that it means. An import by either path loads
+the module and returns the same object. Called by `tapegrad/__init__.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class OtherPaths:
-    """Stands last in `sys.meta_path`, so it is asked only for what has no file."""
+    """A finder at the end of `sys.meta_path`, so it is called only for names without a file."""
 
     def __init__(self, package: str, modules: Mapping[str, str]) -> None:
         self.modules = {f"{package}.{name}": module for name, module in modules.items()}
@@ -40,4 +40,4 @@ class _Found:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self.spec  # Python has just set that of the other path
+        module.__spec__ = self.spec  # Python has just set the spec of the second path

@@ -1,8 +1,8 @@
 """Views by offset and strides: the primitive `strided`.
 
-Comes in: a one-dimensional tensor, a shape, strides and an offset, in elements. Goes out: a view.
-Every other view can be written in this way. Called by `as_strided` (`ops/shape/pieces.py`), and by
-`replay/trace/roots.py` for tensors that overlap in memory.
+Comes in: a one-dimensional tensor, a shape, and strides and an offset in elements. Goes out: a
+view. Every other view can be written in this way. Called by `as_strided` (`ops/shape/pieces.py`),
+and by `replay/trace/roots.py` for tensors that overlap in memory.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .tensor import Tensor, wrap
 
 
 def _strided(x: Any, *, shape: Any, strides: Any, offset: int) -> Any:
-    """Elements of memory in one dimension, found by steps that count elements: a view."""
+    """A view of 1-d memory; strides and offset count elements."""
     size = x.itemsize
     steps = tuple(s * size for s in strides)
     if xp.module(x) is not np:
         return xp.strided_on_gpu(x[offset:], shape, steps)
-    memory = np.ascontiguousarray(x)  # a copy where steps lead into other memory
+    memory = np.ascontiguousarray(x)  # a copy if `x` has gaps
     out: Any = np.ndarray(shape, x.dtype, memory, offset * size, steps)
     if not x.flags.writeable:
         out.flags.writeable = False
@@ -30,7 +30,7 @@ def _strided(x: Any, *, shape: Any, strides: Any, offset: int) -> Any:
 
 
 def _put_strided(g: Any, *, size: int, strides: Any, offset: int) -> Any:
-    """Zeros of one dimension with the elements of `g` added where the steps lead."""
+    """1-d zeros with the elements of `g` added at the positions that the strides give."""
     positions = _strided(np.arange(size), shape=tuple(g.shape), strides=strides, offset=offset)
     is_tensor = isinstance(g, Tensor)
     index = xp.module(g._array if is_tensor else g).asarray(np.array(positions, order="C"))
@@ -39,7 +39,7 @@ def _put_strided(g: Any, *, size: int, strides: Any, offset: int) -> Any:
 
 
 def _strided_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
-    """The memory of all examples in a row: a step of the batch is the memory of one."""
+    """One view of all examples' memory in sequence; the batch stride is one example's length."""
     (x,) = inputs
     size, length = x.shape
     memory = PRIMITIVES["reshape"](x, shape=(size * length,))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 
 class Switches:
-    """What users have asked for."""
+    """The settings that users have chosen."""
 
-    #: "highest": products of float32 keep all their bits; "high" and "medium": factors may be
+    #: "highest": products of float32 are full precision; "high" and "medium": factors may be
     #: rounded to TensorFloat32
     precision = "highest"
     #: whether a run must repeat another bit for bit

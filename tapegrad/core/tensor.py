@@ -1,8 +1,8 @@
 """Tensor: an array and its history on the tape.
 
 This module knows no operation: operators and methods are attached to the class from the op table,
-when `tapegrad.ops` is imported (see `ops/table.py`). Here are identity, gradients, hooks,
-conversion and display. Used by everything above; inside the library, `wrap` makes a tensor of an
+when `tapegrad.ops` is imported (see `ops/table.py`). This module has identity, gradients, hooks,
+conversion and display. Everything above uses it; inside the library, `wrap` makes a tensor from an
 array.
 """
 
@@ -49,7 +49,7 @@ _new = object.__new__
 class Tensor(TensorMethods):
     """An n-dimensional array that remembers how it was made.
 
-    `id` is its sequence number, by which mappings of gradients know it.
+    `id` is its sequence number, the key in mappings of gradients.
 
     >>> import tapegrad
     >>> x = tapegrad.Tensor([1.0, 2.0], requires_grad=True)
@@ -79,7 +79,7 @@ class Tensor(TensorMethods):
     _view: tuple[Tensor, tuple[Any, ...], float] | None
     id: int
 
-    #: tapes see what happens to it; of a wrapped tensor they see its value
+    #: whether tapes log its operations; for a wrapped tensor they log those of its value
     _on_tapes = True
 
     def __new__(
@@ -90,13 +90,13 @@ class Tensor(TensorMethods):
         dtype: DTypeLike | None = None,
         requires_grad: bool = False,
     ) -> Self:
-        """From data, which becomes the default dtype unless `dtype` is given; or from sizes.
+        """Make a tensor from data, in `dtype` or else the default dtype; or from sizes.
 
         `Tensor(2, 3)` has unset values, as in PyTorch. `tapegrad.tensor` keeps the dtype of data.
         """
         default = dtypes.get_default_dtype()
         if isinstance(array, (int, np.integer, Size)):
-            unset = np.zeros if STATE.mode & TAPE else np.empty  # recordings must agree
+            unset = np.zeros if STATE.mode & TAPE else np.empty  # recordings must be equal
             array = unset(array if isinstance(array, Size) else (array, *more), default.numpy)
         elif len(more) > 3:
             raise TypeError(f"Tensor takes data and at most 3 options, got {len(more)}")
@@ -113,7 +113,7 @@ class Tensor(TensorMethods):
         return self
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: `__new__` has made the tensor; subclasses may have other parameters."""
+        """Do nothing: `__new__` has made the tensor; subclasses may have other parameters."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -125,13 +125,13 @@ class Tensor(TensorMethods):
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """What a function does with objects of a subclass: results are of that subclass too."""
+        """Run a function on objects of a subclass; its results are of that subclass too."""
         from .overriding import default_torch_function
 
         return default_torch_function(cls, func, types, args, kwargs)
 
     def as_subclass(self, cls: Any) -> Any:
-        """The same memory and history as an object of a class that is derived from Tensor."""
+        """An object of a subclass of Tensor, with the same memory and history."""
         from .overriding import as_subclass
 
         return as_subclass(self, cls)
@@ -160,7 +160,7 @@ class Tensor(TensorMethods):
 
     @property
     def ndim(self) -> int:
-        """How many dimensions there are."""
+        """The number of dimensions."""
         return int(self._array.ndim)
 
     @property
@@ -170,25 +170,25 @@ class Tensor(TensorMethods):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """The size of one element in bytes."""
         return int(self._array.dtype.itemsize)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
+        """The size of all elements in bytes."""
         return int(self._array.nbytes)
 
     @property
     def is_sparse(self) -> bool:
-        """Whether it has coordinates and elements (`sparse_coo`) instead of all elements."""
+        """Whether it stores coordinates and elements (`sparse_coo`) instead of all elements."""
         return False
 
     @property
     def layout(self) -> layout:
-        """How elements are kept: `strided`, or `sparse_coo`."""
+        """How elements are stored: `strided` or `sparse_coo`."""
         return strided
 
-    # Kinds of tensors that PyTorch has and tapegrad has not.
+    # Kinds of tensors that exist in PyTorch only.
     is_mkldnn = is_mps = is_mtia = is_sparse_csr = is_vulkan = is_xla = is_xpu = False
 
     def __len__(self) -> int:
@@ -215,7 +215,7 @@ class Tensor(TensorMethods):
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Ask for gradients of this leaf (or no longer ask); returns the tensor itself."""
+        """Set whether this leaf requires gradients; returns the tensor itself."""
         if requires_grad and not numeric.is_differentiable(self._array.dtype):
             raise RuntimeError(
                 f"only floating and complex tensors can require gradients, not {self.dtype}; "
@@ -235,7 +235,7 @@ class Tensor(TensorMethods):
             for tape in STATE.tapes:
                 tape.note_flag(self)
         if not self._requires:
-            self._edge = None  # a history that only a tape wrote is not this leaf's
+            self._edge = None  # drop a history that only a tape wrote
         self._requires = bool(requires_grad)
         return self
 
@@ -255,7 +255,7 @@ class Tensor(TensorMethods):
 
     @property
     def output_nr(self) -> int:
-        """Which of the results of its operation this tensor is."""
+        """The index of this tensor among the results of its operation."""
         return self._edge.index if isinstance(self._edge, Output) else 0
 
     @property
@@ -288,7 +288,7 @@ class Tensor(TensorMethods):
         self.grad = None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradient, or with `set_to_none=False` fill it with zeros."""
+        """Drop the gradient, or with `set_to_none=False` fill it with zeros."""
         if STATE.mode & TAPE:
             _note_grad(self)
         if set_to_none or self._grad is None:
@@ -315,7 +315,7 @@ class Tensor(TensorMethods):
         return gradients
 
     def retain_grad(self) -> None:
-        """Fill `.grad` of this non-leaf tensor too in later backward calls."""
+        """Fill `.grad` of this non-leaf tensor in later backward calls, too."""
         if not self.requires_grad:
             raise RuntimeError("retain_grad needs a tensor that requires gradients")
         if self._edge is None or self.retains_grad:
@@ -382,7 +382,7 @@ class Tensor(TensorMethods):
         return add_hook(entry, index, hook)
 
     def detach(self) -> Tensor:
-        """A tensor that shares this one's data and has no history."""
+        """A tensor that shares this one's memory and has no history."""
         if self._extra is not None:
             own(self)
         out = wrap(self._array)
@@ -392,7 +392,7 @@ class Tensor(TensorMethods):
             if self._view is not None:
                 refresh(self)
                 if capturing():
-                    # Captured: the same part of the detached whole, so that writes reach the whole.
+                    # Under capture: view the detached base, so that writes reach the base.
                     out = self._view[0].detach()
                     for primitive, params in self._view[1]:
                         out = primitive(out, **params)
@@ -412,7 +412,7 @@ class Tensor(TensorMethods):
     def data(self) -> Tensor:
         """The same data without history; assigning replaces this tensor's data.
 
-        Changes through it do not count as changes of this tensor.
+        Changes through the result do not count as changes of this tensor.
         """
         if self._array.__class__ is not np.ndarray or STATE.mode & TAPE:
             return self.detach()
@@ -431,7 +431,7 @@ class Tensor(TensorMethods):
             return
         if value.is_sparse:
             raise refusal("setting .data")
-        array = storage.rejoined(value._array)  # tensors that share data count changes together
+        array = storage.rejoined(value._array)  # tensors that share memory count changes together
         if array is not self._array:
             for tape in STATE.tapes:
                 tape.note_replaced(self, "setting .data")
@@ -444,7 +444,7 @@ class Tensor(TensorMethods):
         return self._view is not None
 
     def is_inference(self) -> bool:
-        """Whether this tensor, or what it is a view of, was made inside of inference_mode."""
+        """Whether this tensor, or its base if it is a view, was made inside of inference_mode."""
         extra = (self if self._view is None else self._view[0])._extra
         return extra is not None and extra.inference
 
@@ -471,7 +471,7 @@ class Tensor(TensorMethods):
             raise TypeError("this tensor is on a GPU; use tensor.cpu().numpy()")
         not_recorded(self, "numpy()")
         own(self)
-        # A view: what is set on it, such as `flags.writeable`, is not set on the tensor.
+        # A view: setting `flags.writeable` or the like on it does not affect the tensor's array.
         array: np.ndarray[Any, Any] = to_device(self._array, CPU)
         return array.view()
 
@@ -484,7 +484,7 @@ class Tensor(TensorMethods):
         not_recorded(self, "item()")
         on_cpu = self._array.__class__ is np.ndarray
         number: Any = (self._array if on_cpu else to_device(self._array, CPU)).item()
-        return number if number.__class__ in NUMBERS else float(number)  # NumPy has no bfloat16
+        return number if number.__class__ in NUMBERS else float(number)  # bfloat16's own scalar
 
     def tolist(self) -> list[Any]:
         """The data as nested lists of Python numbers."""
@@ -524,7 +524,7 @@ class Tensor(TensorMethods):
         return import_module("tapegrad.array_api")
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
-        """This tensor on a device: `to(device)`, in the words of the array API standard."""
+        """This tensor on a device: `to(device)`, as the array API standard names it."""
         out: Tensor = self.to(device)
         return out
 
@@ -553,7 +553,7 @@ class Tensor(TensorMethods):
             raise TypeError("only integer tensors of one element can be an index")
         return int(self.item())
 
-    __hash__ = object.__hash__  # in C: optimizers look their state up by parameter
+    __hash__ = object.__hash__  # in C, because optimizers look up their state by parameter
 
     def __format__(self, spec: str) -> str:
         return format(self.item() if self._array.ndim == 0 else str(self), spec)
@@ -585,7 +585,7 @@ class Tensor(TensorMethods):
 
 @functools.cache
 def _backward_calls() -> Any:
-    """The module above this one that differentiates; an import in each call would take 1 µs."""
+    """The module `autograd.api`, which imports this one; an import in each call would take 1 µs."""
     from ..autograd import api
 
     return api
@@ -609,16 +609,16 @@ def wrap(array: Any, kind: type[Tensor] = Tensor) -> Tensor:
 
 
 def plain_array(array: Any) -> Any:
-    """An ordinary array of the same memory, for a tensor alone.
+    """A plain NumPy array on the same memory, also for an array of a subclass such as `memmap`.
 
-    Of a subclass (a file in memory, a matrix) too. What others set on theirs later, such as
-    `flags.writeable`, is not set on this one: replays look at it once.
+    Only the tensor has this object: attributes that the user sets later on the original, such as
+    `flags.writeable`, do not change it. Replays check them only once.
     """
     return array.view(np.ndarray)
 
 
 def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
-    """An array of anything array-like: Python floats become the default dtype."""
+    """An array from anything array-like; Python floats become the default dtype."""
     if isinstance(data, Tensor):
         not_recorded(data, "making a tensor of another (use .detach().clone() or .to())")
         array = dense_array(data)
@@ -631,7 +631,7 @@ def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
             data, promoted = _plain(data)
             dtype = promoted if dtype is None else dtype
         try:
-            # NumPy makes floats of integers that fit into no other common type.
+            # Without the dtype, NumPy may choose float64 for integers beyond int64.
             array = np.asarray(data, np.uint64 if dtype is dtypes.uint64 else None)
         except ValueError as error:
             raise ValueError(f"cannot make a tensor of ragged data: {error}") from None
@@ -646,7 +646,7 @@ def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
 
 
 def _is_mixed(data: Any) -> bool:
-    """Whether lists hold tensors, or numbers of NumPy beside others."""
+    """Whether lists hold tensors, or NumPy scalars together with other types."""
     if not isinstance(data, (list, tuple)):
         return False
     kinds = set(map(type, data))
@@ -657,7 +657,7 @@ def _is_mixed(data: Any) -> bool:
 
 
 def _plain(data: Any) -> tuple[Any, DType | None]:
-    """Nested lists with tensors of one element as numbers, and the type that holds them all."""
+    """Nested lists with one-element tensors replaced by numbers, and their common dtype."""
     if isinstance(data, (list, tuple)):
         parts = [_plain(item) for item in data]
         found = [dtype for _, dtype in parts if dtype is not None]
@@ -671,7 +671,7 @@ def _plain(data: Any) -> tuple[Any, DType | None]:
 
 
 def own(tensor: Tensor) -> None:
-    """Give a tensor memory of its own if it still shares with a mapping of gradients."""
+    """Give a tensor its own memory if it still shares it with a mapping of gradients."""
     extra = tensor._extra
     if extra is not None and extra.lender is not None:
         if extra.lender() is not None:
@@ -680,7 +680,7 @@ def own(tensor: Tensor) -> None:
 
 
 def _forget_history(grad: Tensor) -> None:
-    """Make a gradient that `create_graph` left a leaf again; it stays the same tensor."""
+    """Make a gradient with a history (from `create_graph`) a leaf; it stays the same tensor."""
     grad._edge = None
     grad._requires = False
 
@@ -691,7 +691,7 @@ def _note_grad(tensor: Tensor) -> None:
 
 
 def not_recorded(tensor: Tensor, what: str) -> None:
-    """Under capture, values are not there yet when the program is replayed: refuse to read them."""
+    """Refuse to read values under capture: a replay has not computed them at this point."""
     if not tensor._on_tapes:
         tensor.refuse_read(what)  # type: ignore[attr-defined]
     for tape in STATE.tapes:

@@ -1,8 +1,8 @@
 """Tracebacks of uncaught exceptions, without the frames of tapegrad.
 
-Comes in: an exception that nobody caught. Goes out: a call of the hook that was there before, which
-prints it with tracebacks that show only the user's frames. After that the exception gets its own
-tracebacks back, so a debugger still sees every frame. Operations do nothing for this.
+Comes in: an uncaught exception. Goes out: a call of the previous hook, which prints it with
+tracebacks that show only the user's frames. Then the exception gets its own tracebacks back, so a
+debugger still sees every frame. Operations pay nothing for this.
 
 `install` runs when tapegrad is imported; the import takes 0.2 ms longer for it. IPython and pytest
 print tracebacks without these hooks.
@@ -25,11 +25,11 @@ Owner = Literal["user", "tapegrad", "standard library", "installed package"]
 
 _STANDARD_LIBRARY = os.path.dirname(threading.__file__) + os.sep
 
-#: programs that come with tapegrad; they use it as a user's program does
+#: programs that come with tapegrad; their frames count as the user's
 _PROGRAMS = (LIBRARY + "demos" + os.sep, LIBRARY + "cli.py", LIBRARY + "__main__.py")
 
-#: raised for wrong arguments, files, or an interruption; others that come out of tapegrad are
-#: faults of tapegrad unless a `raise` statement raised them
+#: raised for wrong arguments, files, or an interruption; other exceptions out of tapegrad are its
+#: own faults unless a `raise` statement raised them
 _USER_ERRORS = (
     *(RuntimeError, ValueError, TypeError, IndexError, OverflowError, OSError),
     *(Warning, KeyboardInterrupt),
@@ -70,7 +70,7 @@ def shortened(
 ) -> tuple[TracebackType | None, int]:
     """A traceback of `error` without the frames of tapegrad, and how many were left out.
 
-    A fault of tapegrad and a traceback without a frame of the user stay whole.
+    A fault of tapegrad, or a traceback without a frame of the user, keeps all frames.
     """
     entries = list(_entries(traceback))
     owners = [_owner(entry) for entry in entries]
@@ -80,7 +80,7 @@ def shortened(
     hidden = 0
     hides = False
     for entry, owner in zip(reversed(entries), reversed(owners), strict=True):
-        # `contextlib`, `functools` and `importlib` on the way into tapegrad go with it.
+        # Hide frames of `contextlib`, `functools` and `importlib` on the way into tapegrad too.
         hides = owner == "tapegrad" or (hides and owner == "standard library")
         if hides:
             hidden += 1
@@ -122,7 +122,7 @@ def _with_short_tracebacks(
 
 
 def _printed_with(error: BaseException) -> list[BaseException]:
-    """The exceptions that are printed with one: itself, causes and contexts, parts of groups."""
+    """The exceptions printed with one: itself, its causes and contexts, and parts of groups."""
     found: dict[int, BaseException] = {}
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -159,8 +159,8 @@ def _owner(entry: TracebackType) -> Owner:
 def _is_fault(
     error: BaseException, entries: Sequence[TracebackType], owners: Sequence[Owner]
 ) -> bool:
-    """Whether tapegrad itself went wrong, so that its frames are what one needs."""
-    # What a package raises below tapegrad counts as tapegrad's. There is a user's frame.
+    """Whether the error is a fault of tapegrad itself, so that its frames are needed."""
+    # Errors raised in a package that tapegrad calls count as its own. A user's frame exists here.
     last = max(i for i, owner in enumerate(owners) if owner in ("user", "tapegrad"))
     if owners[last] == "user" or isinstance(error, _USER_ERRORS):
         return False
@@ -170,5 +170,5 @@ def _is_fault(
         return True
     code = entries[last].tb_frame.f_code
     if code.co_name == "__getattr__" and owners[last - 1] == "tapegrad":
-        return True  # tapegrad asked for an attribute that is missing
+        return True  # tapegrad itself read a missing attribute
     return code.co_code[entries[last].tb_lasti] != opmap["RAISE_VARARGS"]

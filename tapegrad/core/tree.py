@@ -15,7 +15,7 @@ _LISTS = {list, tuple}
 
 
 def holds_numbers(tree: Any) -> bool:
-    """Whether this is one of Python's numbers, or lists and tuples of such alone, equally deep."""
+    """Whether this is a Python number, or nested lists and tuples of numbers of equal depth."""
     if tree.__class__ in NUMBERS:
         return True
     if tree.__class__ not in _LISTS:
@@ -65,7 +65,7 @@ def rebuilt(tree: Any, values: Iterator[Any]) -> Any:
 
 
 def same_structure(tree: Any, other: Any) -> bool:
-    """Whether two nested structures differ in their leaves alone."""
+    """Whether two nested structures differ only in their leaves."""
     if isinstance(tree, dict):
         return (
             isinstance(other, dict)

@@ -1,8 +1,8 @@
-"""Arrays without a shape: those of parameters and buffers of lazy layers.
+"""Arrays without a shape, for parameters and buffers of lazy layers.
 
-An `UnsetArray` has a dtype and a device and nothing else that means something. Its class is another
-than NumPy's, so short paths leave its tensor to `bind`, which refuses it; those that do not look
-at the class of an array call one of NumPy's functions, which asks the array.
+Only the dtype and device of an `UnsetArray` have a meaning. Short paths check for NumPy's own
+class, so they leave its tensor to `bind`, which refuses it. Short paths without that check call a
+NumPy function, which calls `__array_ufunc__` here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class UnsetArray(np.ndarray[Any, Any]):
-    """The array of a tensor that has no shape yet; it has no elements, and cannot be written to."""
+    """The array of a tensor that has no shape yet; its elements mean nothing and are read-only."""
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         raise refusal(ufunc.__name__)
@@ -24,7 +24,7 @@ class UnsetError(ValueError, RuntimeError):
 
 
 def unset(array: Any) -> Any:
-    """An array on the CPU as one without a shape."""
+    """A CPU array as one without a shape."""
     made = array.view(UnsetArray)
     made.flags.writeable = False
     return made
