@@ -69,7 +69,7 @@ from .random import (
 )
 
 _collecting = _gc.isenabled()
-_gc.disable()  # what an import makes stays: collections in between take 8 ms of 60
+_gc.disable()  # imports create objects that live on; collecting meanwhile takes 8 ms of 60
 try:
     from . import ops as _ops
 finally:
@@ -90,7 +90,7 @@ int = int32
 short = int16
 dtype = DType
 newaxis = None
-# Orders of memory that scripts ask for; there is one here, so asking changes nothing.
+# Memory formats that scripts ask for. There is only one here, so asking has no effect.
 channels_last = _FORMATS["channels_last"]
 channels_last_3d = _FORMATS["channels_last_3d"]
 contiguous_format = _FORMATS["contiguous_format"]
@@ -98,7 +98,7 @@ preserve_format = _FORMATS["preserve_format"]
 strided = _strided
 sparse_coo = _LAYOUTS["sparse_coo"]
 
-#: with False, `autocast` contexts that are entered from then on change nothing
+#: if False, `autocast` contexts entered from then on have no effect
 enable_autocast = True
 
 #: modules that are loaded at first use
@@ -136,7 +136,7 @@ _MODULES = (
     "utils",
 )
 
-#: names of `amp.autocast_mode` that stand here too
+#: names of `amp.autocast_mode` that are here too
 _AUTOCAST = (
     "autocast",
     "autocast_decrement_nesting",
@@ -156,7 +156,7 @@ _AUTOCAST = (
     "set_autocast_gpu_dtype",
 )
 
-#: draws from distributions with parameters
+#: functions that draw from distributions with parameters
 _DRAWS = (
     *("_dirichlet_grad", "_sample_dirichlet", "_standard_gamma", "_standard_gamma_grad"),
     *("binomial", "poisson"),
@@ -171,7 +171,7 @@ _TYPED = (
 #: windows of signals
 _WINDOWS = ("bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window")
 
-#: names of PyTorch's that say what to use
+#: removed names of PyTorch, whose errors name the replacement
 _REMOVED = ("eig", "lstsq", "matrix_rank", "solve", "symeig")
 
 #: classes and functions of `storage`
@@ -181,7 +181,7 @@ _STORAGES = (
     *("LongStorage", "ShortStorage", "TypedStorage", "UntypedStorage", "is_storage"),
 )
 
-#: PyTorch's modules of marks and questions, which the facade `torch` has too
+#: PyTorch's modules of decorators and queries, which the facade `torch` has too
 _SHARED = (
     *("accelerator", "compiler", "hub", "jit", "library", "mps", "mtia", "profiler", "types"),
     *("version", "xpu"),
@@ -238,7 +238,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
 _INNER = ("compat", "core", "replay", "insight", "saving", "demos", "cli", "typed")
 
 
-#: methods that change their tensor, and that PyTorch has as functions too
+#: in-place methods that PyTorch has as functions too
 _CHANGING = """
     abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ as_strided_ asin_
     asinh_ atan_ atanh_ ceil_ clamp_ clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_
@@ -260,7 +260,7 @@ def __getattr__(name: str) -> object:
     except KeyError:
         from .core.missing import missing
 
-        # Python asks for a folder before it imports it, maybe for one of the modules named here.
+        # Python asks for a folder's name before it imports it, possibly one of the modules above.
         others = () if name in _INNER else ("nn", "nn.functional", "optim", "func")
         others = tuple(f"{__name__}.{other}" for other in others)
         raise missing(__name__, name, __dir__(), others) from None

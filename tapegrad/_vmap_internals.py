@@ -1,4 +1,4 @@
-"""`vmap` at the path of PyTorch's first one, for code that still imports it from there."""
+"""`vmap` at its first path in PyTorch, for code that still imports it from there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _vmap(
     out_dims: Any = 0,
     allow_none_pass_through: bool = False,
 ) -> Callable[..., Any]:
-    """`vmap` as gradient checks of PyTorch call it; None among results is passed on."""
+    """`vmap` as PyTorch's gradient checks call it; results that are None stay None."""
     if not allow_none_pass_through:
         return vmap(func, in_dims, out_dims)
     raise NotImplementedError("_vmap(allow_none_pass_through=True): return tensors, and use vmap")

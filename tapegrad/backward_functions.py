@@ -1,9 +1,9 @@
 """The gradient of one operation as a function: `exp_backward(grad_output, x)`.
 
-For those who write a backward pass by hand. Each function takes the gradient of the result and what
-the operation itself was called with, and returns the gradient of its input, or a tuple of them for
-several. All are derived from the operations by autograd, so there is no second set of formulas, and
-they can be differentiated in turn.
+For code that writes its backward pass by hand. Each function takes the gradient of the result and
+the arguments of the operation, and returns the gradient of its input, or a tuple for several
+inputs. All are derived from the operations by autograd, so there is no second set of formulas, and
+they can themselves be differentiated.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Backward = Callable[..., Any]
 def backward_of(function: Callable[..., Any], inputs: int = 1, linear: bool = False) -> Backward:
     """The backward function of an operation whose first `inputs` arguments get gradients.
 
-    A linear operation's gradient does not depend on its inputs: their shapes will do, and inputs
-    left out have the shape of `grad_output`.
+    A linear operation's gradient does not depend on its inputs: it accepts their shapes instead,
+    and inputs left out have the shape of `grad_output`.
     """
 
     def backward(grad_output: Tensor, *args: Any, **options: Any) -> Any:
@@ -56,7 +56,7 @@ def _is_shape(x: Any) -> bool:
 
 
 def _differentiable(x: Any) -> Any:
-    """A tensor of its own, even if it is given twice, that asks for gradients; or the number."""
+    """A new tensor that requires gradients, even if `x` is passed twice; numbers unchanged."""
     if isinstance(x, Tensor):
         return x.clone() if x.requires_grad else x.detach().requires_grad_()
     if isinstance(x, (int, float)):

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\ninterrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Whoever read the output has seen enough; nothing may be written at exit either.
+        # The reader has closed the pipe; Python's flush at exit must not fail either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

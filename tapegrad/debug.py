@@ -1,8 +1,8 @@
-"""Looking at what is recorded and at gradients while a program runs.
+"""Inspects recorded operations and gradients while a program runs.
 
-`print_tape` shows the operations that backward would go through; `gradient_stats` sums up
-gradients, to find those that vanish, explode or are not numbers. Nothing here is on the path of an
-operation: live entries are found through Python's garbage collector when somebody asks.
+`print_tape` shows the operations that backward would visit; `gradient_stats` summarizes gradients,
+to find those that vanish, explode or are not finite. Operations pay nothing for this: live entries
+are found through Python's garbage collector on request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .insight.printing import format_entries
 
 
 def live_entries() -> list[Entry]:
-    """Every recorded operation that something in the process still keeps, oldest first."""
+    """Every recorded operation that is still referenced in this process, oldest first."""
     found = [item for item in gc.get_objects() if type(item) is Entry]
     return sorted(found, key=lambda entry: entry.number)
 
@@ -43,8 +43,8 @@ def format_recorded(source: Tape | Tensor | None = None) -> str:
 def print_tape(source: Tape | Tensor | None = None, file: TextIO | None = None) -> None:
     """Print recorded operations, one a line, with the line of the program that ran each.
 
-    `source` is an explicit tape, or a tensor to see what it was made by. Without it, the tape that
-    is recording now is shown or, if there is none, everything that backward could still reach.
+    `source` is an explicit tape, or a tensor, for the operations that made it. Without it, the tape
+    that is recording now is shown or, if there is none, everything that backward could still reach.
     """
     print(format_recorded(source), file=file)
 
@@ -53,7 +53,7 @@ def print_tape(source: Tape | Tensor | None = None, file: TextIO | None = None) 
 
 
 class GradientStats:
-    """One gradient in a few numbers; `nans` and `infs` count elements, the rest leaves them out."""
+    """Statistics of one gradient; `nans` and `infs` count elements, which the others ignore."""
 
     __slots__ = ("infs", "largest", "mean", "nans", "norm", "shape", "smallest", "std")
 

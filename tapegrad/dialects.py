@@ -1,4 +1,4 @@
-"""Names of the five documents that tapegrad comes from, for what has another name here.
+"""Names from the five documents that tapegrad is based on, where the names here differ.
 
 Everything is an alias or a few lines over the library's own functions. The page
 `docs/coming-from-the-five-documents.md` maps every name.
@@ -28,7 +28,7 @@ from .testing import gradcheck
 
 
 class _Engine:
-    """What PyTorch code asks to call a function at the end of a backward pass."""
+    """PyTorch's `_execution_engine`: calls a function at the end of a backward pass."""
 
     @staticmethod
     def queue_callback(callback: Callable[[], Any]) -> None:
@@ -77,7 +77,7 @@ def accumulate_gradients(gradients: Gradients, total: Gradients | None = None) -
 
 
 class GradientClipper:
-    """Limits the norm of a mapping of gradients; `.grad` of the tensors stays as it is."""
+    """Limits the norm of a mapping of gradients; `.grad` of the tensors is unchanged."""
 
     def __init__(self, max_norm: float, norm_type: float = 2.0) -> None:
         if not max_norm >= 0:
@@ -100,16 +100,16 @@ clip_grad_value = clip_grad_value_
 
 
 class AutogradContext:
-    """What is recorded in the whole process, whoever keeps it."""
+    """All recorded operations of the process."""
 
     @staticmethod
     def no_grad() -> Any:
-        """A context without recording."""
+        """A context in which nothing is recorded."""
         return no_grad()
 
     @staticmethod
     def clear() -> None:
-        """Free what recorded operations keep for backward; this thread's tapes become empty.
+        """Free the values that recorded operations saved for backward; empty this thread's tapes.
 
         `.grad` is not touched: `optimizer.zero_grad()` does that.
         """
@@ -121,7 +121,7 @@ class AutogradContext:
 
     @staticmethod
     def memory_stats() -> MemoryStats:
-        """How much recorded operations keep for backward, with `saved_memory_mb`."""
+        """The memory that recorded operations keep for backward, such as `saved_memory_mb`."""
         return memory_stats(live_entries())
 
 

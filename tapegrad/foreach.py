@@ -1,9 +1,9 @@
 """Functions of lists of tensors: PyTorch's `_foreach_add`, `_foreach_add_` and the like.
 
-Comes in: a list of tensors, and for each of them, or for all, another tensor or a number. Goes out:
-a tuple of results, each as the function of the table computes it; the versions with an underscore
-at the end write results into the tensors of the list and return it. The names are in the main
-namespace, where they are looked up at first use.
+Comes in: a list of tensors, and another tensor or a number for each of them or for all. Goes out: a
+tuple of results, each computed by the op table's function; names that end in an underscore write
+the results into the tensors of the list and return it. The main namespace looks these names up at
+first use.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OPERANDS = (
 
 
 def _define(name: str, one: Callable[..., Any], pure: bool = True) -> None:
-    """Enter the functions of lists that do `one(tensor, *operands, **options)` for each tensor."""
+    """Define the list functions that call `one(tensor, *operands, **options)` for each tensor."""
 
     def operands_of(
         label: str, tensors: Any, operands: tuple[Any, ...], options: dict[str, Any]
@@ -90,7 +90,7 @@ def _scaled(name: str) -> Callable[..., Any]:
 
 
 def _bound(name: str, of_number: str) -> Callable[..., Any]:
-    """A function whose operand may be a number, which another function takes."""
+    """A function whose operand may be a number, in which case `of_number` handles it."""
 
     def one(x: Tensor, other: Any) -> Any:
         return _functions[name if isinstance(other, Tensor) else of_number](x, other)

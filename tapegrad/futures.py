@@ -1,7 +1,7 @@
-"""`tapegrad.futures`: values that are there when somebody waits for them.
+"""`tapegrad.futures`: values that are computed at the latest when `wait()` is called.
 
-`get_future()` of a collective in the background returns one, and communication hooks return one.
-Nothing runs by itself: what a future computes is computed by the first `wait()`.
+`get_future()` of a background collective returns one, and so do communication hooks. Nothing runs
+by itself: the first `wait()` computes the value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ S = TypeVar("S")
 
 
 class Future(Generic[T]):
-    """A value that is there when somebody waits for it.
+    """A value that `wait()` returns, and computes if necessary.
 
     >>> from tapegrad.futures import Future
     >>> future = Future()
@@ -32,11 +32,11 @@ class Future(Generic[T]):
         self._callbacks: list[Callable[[Future[T]], Any]] = []
 
     def set_result(self, result: T) -> None:
-        """Say what the value is."""
+        """Set the value."""
         self._finish(result, None)
 
     def set_exception(self, result: BaseException) -> None:
-        """Let `wait()` raise an exception."""
+        """Set an exception for `wait()` to raise."""
         if not isinstance(result, BaseException):
             raise TypeError(f"set_exception expected an exception, got {type(result).__name__}")
         self._finish(None, result)
@@ -50,7 +50,7 @@ class Future(Generic[T]):
             callback(self)
 
     def wait(self) -> T:
-        """The value, computed now if it is not there."""
+        """The value, computed now if it is not there yet."""
         if not self._is_set:
             if self._compute is None:
                 raise RuntimeError("nobody has set the result of this future")
@@ -74,7 +74,7 @@ class Future(Generic[T]):
         return self._is_set
 
     def then(self, callback: Callable[[Future[T]], S]) -> Future[S]:
-        """A future of what a function makes of this one."""
+        """A future of a function's result for this future."""
 
         def compute() -> S:
             if not self._is_set:

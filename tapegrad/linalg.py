@@ -1,4 +1,4 @@
-"""`tapegrad.linalg`: the functions that the op table has for this namespace, with PyTorch's names.
+"""`tapegrad.linalg`: the op table's functions for this namespace, with PyTorch's names.
 
 Loaded at first use.
 """

@@ -1,6 +1,6 @@
-"""`tapegrad.masked`: PyTorch's functions of the elements that a mask chooses. Loaded at first use.
+"""`tapegrad.masked`: PyTorch's functions of masked elements. Loaded at first use.
 
-MaskedTensor, a prototype of PyTorch's, does not exist here: its names say so.
+MaskedTensor, a prototype in PyTorch, does not exist here: its names raise errors that say so.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`tapegrad.multiprocessing`: Python's `multiprocessing`, and `spawn` of PyTorch.
 
-Tensors that go to another process are copied. Processes that are started here are no ranks of a
+Tensors are copied when they are sent to another process. Processes started here are not ranks of a
 job: `tapegrad launch` and mpiexec start ranks.
 """
 
@@ -18,7 +18,7 @@ __all__ += ["SpawnContext", "spawn", "start_processes"]
 
 
 class ProcessExitedException(Exception):
-    """A process has ended with an error, without an exception of Python."""
+    """A process ended with an error, without a Python exception."""
 
     def __init__(self, msg: str, error_index: int, error_pid: int, exit_code: int) -> None:
         super().__init__(msg)
@@ -87,7 +87,7 @@ class SpawnContext:
         process = self.processes[index]
         try:
             said = self._errors[index].recv()
-        except EOFError:  # it has not come to tell
+        except EOFError:  # it ended before it could report
             said = None
         if said is not None:
             message = f"\n\nprocess {index} ended with this error:\n{said}"

@@ -1,8 +1,8 @@
 """PyTorch's protocol for classes that behave like tensors: `__torch_function__`.
 
-A class that has the method `__torch_function__(func, types, args, kwargs)` is asked what a function
-of the library does with its objects. Subclasses of Tensor have it: results are of the subclass too.
-A `TorchFunctionMode` is asked for all calls inside its context.
+If a class has the method `__torch_function__(func, types, args, kwargs)`, functions of the library
+call it when they get its objects. Subclasses of Tensor have it: their results are of the subclass
+too. A `TorchFunctionMode` handles all calls inside its context.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
-    """Whether a function should ask its arguments, or a mode, by `handle_torch_function`.
+    """Whether a function should let its arguments, or a mode, handle the call.
 
     >>> import tapegrad
     >>> from tapegrad.overrides import has_torch_function
@@ -74,7 +74,7 @@ def has_torch_function_variadic(*objs: Any) -> bool:
 def handle_torch_function(
     public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Ask the arguments that override functions what a call of `public_api` returns."""
+    """Let the arguments that override functions handle a call of `public_api`."""
     found = overriding.override(public_api, args, kwargs, relevant=tuple(relevant_args))
     if found is NotImplemented:
         raise TypeError(
@@ -85,7 +85,7 @@ def handle_torch_function(
 
 
 def wrap_torch_function(dispatcher: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator of functions that ask the arguments which `dispatcher(*args)` returns."""
+    """A decorator: lets the arguments that `dispatcher(*args)` returns handle the call."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -123,7 +123,7 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
     }
 
 
-#: functions that make tensors of numbers and sizes alone
+#: functions that make tensors from numbers and sizes only
 _IGNORED = (
     *("arange", "as_tensor", "asarray", "empty", "eye", "from_dlpack", "from_numpy", "full"),
     *("linspace", "logspace", "ones", "rand", "randint", "randn", "randperm", "tensor"),
@@ -133,7 +133,7 @@ _IGNORED = (
 
 @functools.cache
 def get_ignored_functions() -> set[Callable[..., Any]]:
-    """Functions that no argument can override; modes are asked for them."""
+    """Functions that no argument can override; modes can."""
     tapegrad = sys.modules[__package__]
     return {getattr(tapegrad, name) for name in _IGNORED if hasattr(tapegrad, name)}
 
@@ -155,7 +155,7 @@ def _methods() -> set[Any]:
 
 
 def resolve_name(f: Any) -> str | None:
-    """The name under which a function is found, with its module."""
+    """The name of a function, qualified with its module."""
     owner = getattr(f, "__self__", None)
     for name, member in overriding.overridable_members().items():
         if member is f:

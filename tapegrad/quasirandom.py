@@ -1,7 +1,7 @@
 """Points that fill a cube evenly: Sobol sequences, through SciPy.
 
-In comes a number of dimensions, out come tensors of points in [0, 1). Without scrambling they are
-the points that PyTorch draws; scrambled ones depend on the seed, as random numbers do.
+Comes in: a number of dimensions. Goes out: tensors of points in [0, 1). Without scrambling they
+equal PyTorch's points; scrambled points depend on the seed, as random numbers do.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SobolEngine:
         self._start()
 
     def _start(self) -> None:
-        """Begin the sequence, which is another one for each seed if it is scrambled."""
+        """Begin the sequence; if it is scrambled, it depends on the seed."""
         from scipy.stats import qmc
 
         seed = self.seed
@@ -58,7 +58,7 @@ class SobolEngine:
         """The next `n` points, as a tensor of shape (n, dimension)."""
         wanted = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
         points = np.empty((n, self.dimension))
-        # SciPy warns of a first draw that is no power of 2, and counts on: one after another then
+        # SciPy warns if the first draw is not a power of 2: draw one point first, then the rest
         start = 0
         while start < n:
             step = 1 if self.num_generated == 0 and start == 0 else n - start
@@ -73,7 +73,7 @@ class SobolEngine:
         return copied
 
     def draw_base2(self, m: int, out: Tensor | None = None, dtype: Any = None) -> Tensor:
-        """The next 2 ** m points; all points so far have to be a power of 2 too."""
+        """The next 2 ** m points; the total so far must be a power of 2 too."""
         n = 2**m
         total = self.num_generated + n
         if total & (total - 1):
@@ -90,7 +90,7 @@ class SobolEngine:
         return self
 
     def fast_forward(self, n: int) -> SobolEngine:
-        """Leave out the next `n` points."""
+        """Skip the next `n` points."""
         self._engine.fast_forward(n)
         self.num_generated += n
         return self

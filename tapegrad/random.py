@@ -1,9 +1,9 @@
 """Random numbers by counter: Philox 4x64-10, keyed by the seed.
 
 Element i of a draw depends only on the seed, the draw's offset and i, never on how the work was
-split. Each draw takes whole blocks of four 64-bit words and moves the offset past them. The whole
-state is (seed, offset), so it is cheap to save, to restore for recomputation and to capture: it is
-a tensor of two integers, which compiled functions read and advance in its own memory.
+split. Each draw takes whole blocks of four 64-bit words and advances the offset past them. The
+whole state is (seed, offset), so it is cheap to save, to restore for recomputation and to capture:
+it is a tensor of two integers, which compiled functions read and advance in place.
 
 `philox_uint64` and the `sine_of_turn` functions are written in the language of
 `replay/native/functions.py`, so that native code computes the same.
@@ -25,7 +25,7 @@ from .core.tensor import Tensor, not_recorded, wrap
 
 _MASK = (1 << 64) - 1
 
-#: by id: the states of generators, which are in host memory whatever the device of a draw is
+#: by id: the states of generators; they are in host memory even if a draw is on a GPU
 STATES: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
 
 
@@ -59,7 +59,7 @@ class Generator:
         return pair_of(self.state._array)[0]
 
     def get_state(self) -> Any:
-        """The seed and the offset; while a function is captured, a tensor that holds them."""
+        """The seed and the offset; during capture, a tensor that holds them."""
         if capturing():
             return bind(PRIMITIVES["clone"], (self.state,))
         with self.lock:
@@ -78,7 +78,7 @@ class Generator:
             self.state._array[...] = state._array
 
     def take(self, words: int) -> Any:
-        """The state as it is, for a draw of so many words; the next draw comes after them."""
+        """The current state, for a draw of so many words; advances the state past them."""
         with self.lock:
             state = self.state._array
             before = state.copy()
@@ -101,7 +101,7 @@ def pair_of(state: Any) -> tuple[int, int]:
 
 def words_at(seed: int, offset: int, count: int) -> Any:
     """`count` words of the stream of `seed`, from block `offset` on."""
-    # NumPy counts up before it makes a block, so it starts one block earlier.
+    # NumPy increments the counter before it makes a block, so it starts one block earlier.
     return np.random.Philox(key=seed, counter=(offset - 1) % (1 << 256)).random_raw(count)
 
 
@@ -225,7 +225,7 @@ def set_rng_state(state: Any) -> None:
 
 
 class fork_rng:
-    """Random draws inside leave the default generator as it was."""
+    """Draws inside do not change the state of the default generator."""
 
     def __init__(self, devices: Any = None, enabled: bool = True) -> None:
         self.enabled = enabled

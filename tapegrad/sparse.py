@@ -62,7 +62,7 @@ def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
 
 
 class check_sparse_tensor_invariants:
-    """Whether coordinates are compared with the size where sparse tensors are made: they are.
+    """Whether the coordinates of new sparse tensors are checked against the size; on by default.
 
     `enable()`, `disable()` and `with check_sparse_tensor_invariants(False):` choose.
     """
@@ -73,17 +73,17 @@ class check_sparse_tensor_invariants:
 
     @staticmethod
     def is_enabled() -> bool:
-        """Whether they are compared."""
+        """Whether coordinates are checked."""
         return creation.checks
 
     @staticmethod
     def enable() -> None:
-        """Compare them from now on."""
+        """Check coordinates from now on."""
         creation.checks = True
 
     @staticmethod
     def disable() -> None:
-        """Trust what is given from now on."""
+        """Do not check coordinates from now on."""
         creation.checks = False
 
     def __enter__(self) -> None:

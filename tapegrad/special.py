@@ -1,4 +1,4 @@
-"""`tapegrad.special`: PyTorch's special functions, those of the main namespace among them.
+"""`tapegrad.special`: PyTorch's special functions, including those of the main namespace.
 
 Loaded at first use; SciPy is loaded when one of its functions is called.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from .ops import late, public_functions
 
-#: names here, and the functions of the main namespace that they are
+#: names here that are functions of the main namespace, and their names there
 SHARED = {
     **{name: name for name in ("digamma", "erf", "erfc", "erfinv", "exp2", "expm1", "i0")},
     **{name: name for name in ("log1p", "logit", "logsumexp", "round", "sinc", "xlogy")},

@@ -1,8 +1,8 @@
 """Storages: the memory of tensors, as bytes (`UntypedStorage`) or as elements (`TypedStorage`).
 
-Comes in: a tensor, or a number of bytes. Goes out: an object that shows the memory which all views
-of one tensor share. Memory stays where it is as long as somebody uses it: a storage can become
-smaller in place, and larger only while no tensor shows it.
+Comes in: a tensor, or a number of bytes. Goes out: an object over the memory that all views of one
+tensor share. Memory does not move while it is in use: a storage can shrink in place, and grow only
+while no tensor uses it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class UntypedStorage:
 
     @staticmethod
     def from_file(filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
-        """The bytes of a file, read when they are used; writes reach the file if `shared`."""
+        """The bytes of a file, mapped into memory; writes reach the file if `shared`."""
         name = os.fspath(filename)
         if shared and (not os.path.exists(name) or os.path.getsize(name) < nbytes):
             with open(name, "ab") as file:
@@ -83,7 +83,7 @@ class UntypedStorage:
 
     @property
     def filename(self) -> str | None:
-        """The file that writes reach, if the memory is one."""
+        """The path of the file that writes reach, if the memory is a shared mapping."""
         file = self._owner.base
         return str(file.filename) if isinstance(file, np.memmap) and file.mode == "r+" else None
 
@@ -121,7 +121,7 @@ class UntypedStorage:
         return UntypedStorage(self._bytes.copy())
 
     def copy_(self, source: Any, non_blocking: bool = False) -> UntypedStorage:
-        """Take the bytes of another storage of the same size."""
+        """Copy the bytes of another storage of the same size."""
         given = source.untyped() if isinstance(source, TypedStorage) else source
         if given.nbytes() != self.nbytes():
             raise RuntimeError(
@@ -257,7 +257,7 @@ class TypedStorage:
         return values
 
     def copy_(self, source: Any, non_blocking: bool = False) -> TypedStorage:
-        """Take the elements of another storage of as many."""
+        """Copy the elements of another storage with as many elements."""
         if len(source) != len(self):
             raise RuntimeError(f"copy_ needs a storage of {len(self)} elements, got {len(source)}")
         other = (
@@ -323,7 +323,7 @@ def storage_of(tensor: Tensor) -> UntypedStorage:
     if not isinstance(array, np.ndarray):
         raise RuntimeError("storages are of tensors on the CPU; use tensor.cpu() first")
     owner = changes.owner_of(array)
-    if not owner.flags.forc:  # memory that another library lends, with gaps
+    if not owner.flags.forc:  # memory of another library, with gaps
         raise RuntimeError("the memory of this tensor has gaps; use contiguous() first")
     flat = owner.reshape(-1, order="A").view(np.uint8)
     return UntypedStorage(flat)
@@ -354,5 +354,5 @@ def view_of(
 
 
 def is_storage(obj: Any) -> bool:
-    """Whether something is a storage."""
+    """Whether an object is a storage."""
     return isinstance(obj, (TypedStorage, UntypedStorage))

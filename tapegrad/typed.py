@@ -1,7 +1,7 @@
-"""`FloatTensor`, `LongTensor` and the others: tensors of one dtype, as older code makes them.
+"""`FloatTensor`, `LongTensor` and the others: constructors of one dtype, for older code.
 
-Calling one makes a tensor from data or from sizes; `isinstance` asks for the dtype. `_LAZY` in the
-main namespace loads them at first use.
+A call makes a tensor from data or from sizes; `isinstance` checks the dtype. `_LAZY` in the main
+namespace loads them at first use.
 """
 
 from __future__ import annotations

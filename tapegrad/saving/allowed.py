@@ -1,9 +1,9 @@
-"""Which classes files may hold objects of, and how a class is found by the name in a file.
+"""Which classes files may hold, and how a class is found by its name in a file.
 
-A file names classes and never brings them: nothing that it names is imported. `class_named` finds
-the library's own classes, those that `add_safe_globals` was given, and, for a caller that trusts
-the file, any class of modules that the program has defined. Called by `objects.py`, and by users
-as `tapegrad.serialization`.
+A file holds only names of classes, and nothing that it names is imported. `class_named` finds the
+library's own classes, those registered with `add_safe_globals` and, if the caller trusts the file,
+any module class that the program has defined. Called by `objects.py`, and by users as
+`tapegrad.serialization`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .errors import SavingError
 
 _LIBRARY = "tapegrad."
 
-#: files of the library with classes that files may hold, loaded when a class is not found at once
+#: modules with more such classes, imported when a class is not found at once
 _MORE = (
     "tapegrad.nn.utils.prune",
     "tapegrad.nn.utils.spectral_norm",
@@ -34,7 +34,7 @@ _safe: dict[str, Any] = {}
 
 
 def add_safe_globals(safe_globals: list[Any]) -> None:
-    """Let files hold objects of these classes; `(class, name)` is one under a name of its own.
+    """Let files hold objects of these classes; `(class, name)` gives one another name.
 
     >>> import io, tapegrad
     >>> class Scale(tapegrad.nn.Module):
@@ -56,7 +56,7 @@ def add_safe_globals(safe_globals: list[Any]) -> None:
 
 
 def clear_safe_globals() -> None:
-    """Forget what `add_safe_globals` was given."""
+    """Forget all classes registered with `add_safe_globals`."""
     _safe.clear()
 
 
@@ -78,17 +78,17 @@ def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
 
 
 def safe_global(name: str) -> Any:
-    """What `add_safe_globals` was given under a name, or None."""
+    """The class or function registered under a name, or None."""
     return _safe.get(name)
 
 
 def full_name(kind: Any) -> str:
-    """The name of a class or function with that of its module."""
+    """The name of a class or function, qualified with its module."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def saved_name(kind: type) -> str:
-    """The name of a class in files: that of the module that defines it, and its own."""
+    """The name of a class in files: its defining module and its own name."""
     known = next((name for name, value in _safe.items() if value is kind), None)
     return known or f"{home_of(kind)}.{kind.__qualname__}"
 
@@ -99,7 +99,7 @@ def may_be_saved(kind: type) -> bool:
 
 
 def class_named(name: str, trusted: bool) -> type:
-    """The class that a file names; `trusted`: also classes of modules that the program defines."""
+    """The class that a file names; if `trusted`, also module classes that the program defined."""
     found = _safe.get(name)
     if found is None and name.startswith(_LIBRARY):
         found = _defined(SavedByParts, name) or _defined_in_library(name)
@@ -120,12 +120,12 @@ def _defined_in_library(name: str) -> type | None:
 
     for file in _MORE:
         import_module(file)
-    assert nn.SyncBatchNorm is not None  # which `nn` loads when it is asked for
+    assert nn.SyncBatchNorm is not None  # `nn` imports it on first access
     return _defined(SavedByParts, name)
 
 
 def _defined(base: type, name: str) -> type | None:
-    """A class derived from `base` that exists under a name; nothing is imported for it."""
+    """The class derived from `base` with a name, if it exists already; nothing is imported."""
     found: list[type] = []
     waiting, seen = deque([base]), {base}
     while waiting:  # in the order of definition

@@ -1,9 +1,9 @@
-"""Writing a file so that its name always leads to a complete file: the old or the new one.
+"""Writes a file atomically: its path always leads to a complete file, the old or the new one.
 
 Comes in: a path. `replacing(path)` gives a file descriptor of a temporary file in the same folder.
 If the block ends well, the file is synced, renamed to `path`, and the folder is synced. If it
-fails, the temporary file is removed and `path` is as before. A process that is killed leaves its
-temporary file behind; `remove_leftovers` finds it, because a living writer holds a lock on its own.
+fails, the temporary file is removed and `path` is as before. A killed process leaves its temporary
+file behind; `remove_leftovers` recognizes it, because a living writer holds a lock on its file.
 Called by `files.py` and `checkpoint.py`.
 """
 
@@ -27,8 +27,8 @@ _SUFFIX = ".unfinished"
 
 @contextmanager
 def replacing(path: str) -> Iterator[int]:
-    """A descriptor to write to; what it holds when the block ends becomes the file `path`."""
-    target = os.path.realpath(path)  # a link stays, and leads to the new file
+    """A descriptor to write to; when the block ends, its contents become the file `path`."""
+    target = os.path.realpath(path)  # a symbolic link stays, and leads to the new file
     with _explained(path):
         temporary, descriptor = _create_beside(target)
         try:
@@ -71,7 +71,7 @@ def _create_beside(target: str) -> tuple[str, int]:
 
 
 def _claimed(descriptor: int) -> bool:
-    """Lock a new file for its writer; False if it was taken for a leftover before that."""
+    """Lock a new file for its writer; False if it was deleted as a leftover before that."""
     if fcntl is None:
         return True
     with suppress(OSError):  # a file system without locks
@@ -95,7 +95,7 @@ def sync_folder(folder: str) -> None:
 
 
 def write_all(descriptor: int, data: memoryview | bytes) -> None:
-    """Write everything: one call of the system may take less (at most 2 GB on Linux)."""
+    """Write everything: one system call may write less (at most 2 GB on Linux)."""
     rest = memoryview(data).cast("B")
     while rest:
         rest = rest[os.write(descriptor, rest[: 1 << 28]) :]
@@ -109,7 +109,7 @@ def remove_leftovers(folder: Path) -> list[Path]:
 
 
 def _removed(path: Path) -> bool:
-    """Whether nobody held the lock of a temporary file, so that it is gone now."""
+    """Delete a temporary file if no process holds its lock; True if deleted."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:

@@ -2,9 +2,8 @@
 
 Comes in: a folder and the parts of a training (model, optimizer, schedule, scaler, loader, random
 generators). `save(step)` writes one file with the state of all of them and removes old files.
-`restore()` sets all of them to the latest complete file, or changes nothing. In a job of several
-ranks all of them take part, and each writes a file with what it alone has (`sharded.py`). Called by
-users.
+`restore()` sets all of them to the latest complete file, or changes nothing. In a job all ranks
+take part, and each writes a file with the state that only it has (`sharded.py`). Called by users.
 """
 
 from __future__ import annotations
@@ -48,17 +47,17 @@ from .sharded import (
 _NAME = re.compile(r"checkpoint-(\d{6,12})-step-(\d{1,18})\.safetensors")
 
 
-#: the name in a file for what is not the state of a part
+#: the name in a file for everything that is not the state of a part
 _ABOUT = "checkpoint"
 _DESCRIPTION = "tapegrad.checkpoint"
-#: begins the paths of what belongs to one rank: ("", rank, name)
+#: first item of the paths of one rank's own values: ("", rank, name)
 _OF_RANK = ""
 
 
 class Saved(NamedTuple):
     """One saved state: the step and the metrics that `save` was given, and its file.
 
-    `restore` also gives the `extra`; whoever only looks through the folder does not read that far.
+    `extra` is set only by `restore`: listing a folder does not read that far.
     """
 
     step: int
@@ -68,7 +67,7 @@ class Saved(NamedTuple):
 
 
 class _File(NamedTuple):
-    """A file of a folder by what its name says, in the order in which they were written."""
+    """A file of a folder: what its name tells, comparable by the order of writing."""
 
     sequence: int
     step: int
@@ -113,13 +112,13 @@ class Checkpoint:
         """`parts` are the objects to save, by names of your choice.
 
         A part has `state_dict` and `load_state_dict`, or is a random generator of tapegrad, NumPy
-        or Python. The last `keep` states are kept (None: all). With `best="loss"` the one with
-        the smallest (`mode="max"`: the largest) metric of that name is kept besides. Unless
+        or Python. The last `keep` states are kept (None: all). With `best="loss"` the state with
+        the smallest (`mode="max"`: the largest) metric of that name is kept too. Unless
         `random_state=False`, the global random states of tapegrad, NumPy and Python are saved too.
 
         After `distributed.init_process_group()` all ranks call `save` and `restore`. A sharded
         model or optimizer is saved by all of them, and can be restored by another number of ranks;
-        what all ranks have is saved by the first. With `distributed=False` this process is alone.
+        the first rank saves what all ranks have. With `distributed=False` this process saves alone.
         """
         if keep is not None and (not isinstance(keep, int) or keep < 1):
             raise ValueError(f"keep is the number of states to keep, 1 or more, got {keep!r}")
@@ -150,8 +149,8 @@ class Checkpoint:
     def save(self, step: int, *, extra: Any = None, **metrics: Any) -> Path:
         """Save the state of all parts as that of `step`, with metrics; returns the file.
 
-        `extra` is anything that `tapegrad.save` takes. When this returns, the file is on the disk;
-        if it fails, the states that are to be kept are still there.
+        `extra` is anything that `tapegrad.save` takes. When this returns, the file is on disk; if
+        it fails, the previous states are still there.
         """
         if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 0:
             raise ValueError(f"step is a number of steps, 0 or more, got {step!r}")
@@ -168,7 +167,7 @@ class Checkpoint:
             group.meet(f"Checkpoint.save(step {step})")
         files = self._files()
         if files and (group is None or group.rank == 0):
-            # what a process that was killed after its save has not removed any more
+            # left by a process that was killed between saving and removing
             self._remove_old(files[-1], files[:-1])
         sequence = files[-1].sequence + 1 if files else 1
         path = self.directory / f"checkpoint-{sequence:06d}-step-{step}.safetensors"
@@ -184,7 +183,7 @@ class Checkpoint:
     def _save_together(
         self, path: Path, about: dict[str, Any], described: dict[str, str], group: Any
     ) -> Path:
-        """Save what all ranks have; the first one decides about the name, and removes old files."""
+        """Save together: the first rank chooses the name and removes old files."""
         chosen = [path.name]
         broadcast_object_list(chosen, group=group, group_src=0)
         path = self.directory / chosen[0]
@@ -202,7 +201,7 @@ class Checkpoint:
             (newest,) = [file for file in files if file.path == path]
             self._remove_old(newest, [file for file in files if file.path != path])
             kept = {file.path.stem for file in self._files()}
-            # what is left of saves that were interrupted
+            # left by interrupted saves
             remove_parts(self.directory, manifests_of_parts(self.directory) - kept)
         return path
 
@@ -211,7 +210,7 @@ class Checkpoint:
         return resolved(None) if self._distributed and is_initialized() else None
 
     def _remove_old(self, newest: _File, others: list[_File]) -> None:
-        """Delete what is not among the last ones, and older files of the same step."""
+        """Delete the files that are no longer kept, and older files of the same step."""
         same = [file for file in others if file.step == newest.step and file.path != newest.path]
         files = [file for file in others if file.step != newest.step] + [newest]
         old = [] if self.keep is None else files[: -self.keep]
@@ -225,7 +224,7 @@ class Checkpoint:
     # -- what is there -------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Saved]:
-        """The saved states, oldest first; damaged files are left out with a warning."""
+        """The saved states, oldest first; damaged files are skipped with a warning."""
         for file in self._files():
             saved = self._saved(file)
             if saved is not None:
@@ -243,7 +242,7 @@ class Checkpoint:
         return None
 
     def best(self) -> Saved | None:
-        """The state with the best metric among those that are there, or None."""
+        """The state with the best metric among the saved ones, or None."""
         if self.metric is None:
             raise ValueError("say by which metric: Checkpoint(..., best='loss')")
         return self._best_of(self._files())
@@ -264,7 +263,7 @@ class Checkpoint:
         return sorted(map(_file, paths))
 
     def _saved(self, file: _File) -> Saved | None:
-        """What the header of a file says, without reading its tensors."""
+        """The saved state that a file's header describes; its tensors are not read."""
         try:
             with opened(file.path) as source:
                 return _saved(Container(source), file.path)
@@ -293,11 +292,11 @@ class Checkpoint:
     def restore(
         self, step: int | None = None, *, strict: bool = True, skip_damaged: bool = True
     ) -> Saved | None:
-        """Bring all parts back to the latest saved state, or to that of `step`.
+        """Set all parts to the latest saved state, or to that of `step`.
 
-        Returns None if nothing was saved yet. A damaged file is left out with a warning that names
+        Returns None if nothing was saved yet. A damaged file is skipped with a warning that names
         it, unless `skip_damaged=False`. The file must hold the same parts as this object; with
-        `strict=False`, those in both are restored. If anything fails, all parts are as they were.
+        `strict=False`, the parts in both are restored. If anything fails, all parts are unchanged.
         """
 
         def needed(contents: _Contents) -> tuple[Any, ...]:
@@ -323,7 +322,7 @@ class Checkpoint:
     def _from_newest(
         self, what: str, use: Callable[[_Contents], Any], step: int | None, skip_damaged: bool
     ) -> Any:
-        """What a function makes of the newest file (of a step) that all ranks can read."""
+        """Apply a function to the newest file (of a step) that all ranks can read."""
         group = self._group()
         if group is not None:
             group.meet(f"Checkpoint.{what}({'' if step is None else f'step {step}'})")
@@ -384,7 +383,7 @@ class Checkpoint:
             reader.close()
 
     def _whole(self, name: str, contents: _Contents) -> Any:
-        """The whole state of a part; of one that each rank has, that of this rank."""
+        """The whole state of a part; if each rank has its own, this rank's."""
         reader = contents.reader
         own = (_OF_RANK, contents.rank % reader.world_size, name)
         if reader.paths(own):
@@ -398,7 +397,7 @@ class Checkpoint:
         return put_together(part, contents.reader, (name,))
 
     def _random_of(self, contents: _Contents) -> Any:
-        """This rank's random state, if a rank of its number has saved one."""
+        """This rank's random state, if a rank with its number saved one."""
         own = (_OF_RANK, contents.rank, _ABOUT)
         if contents.reader.paths(own):
             return contents.reader.value(own)
@@ -432,7 +431,7 @@ def _described(step: int, metrics: dict[str, float]) -> str:
 
 
 def _saved(container: Container, path: Path) -> Saved:
-    """What a header says that `_described` has written."""
+    """The saved state in a header that `_described` wrote."""
     try:
         about = json.loads(container.metadata[_DESCRIPTION])
         metrics = {str(k): float.fromhex(v) for k, v in about["metrics"].items()}

@@ -37,7 +37,7 @@ _MARK = b'"tapegrad.'
 
 
 class FileLayout:
-    """Where everything will lie in a file with these arrays and this metadata."""
+    """The layout of a file with these arrays and this metadata."""
 
     def __init__(self, arrays: dict[str, Any], metadata: dict[str, str]) -> None:
         # Larger elements first: then all are aligned, without gaps, which safetensors forbids.
@@ -58,7 +58,7 @@ class FileLayout:
         """The length and the header; its size does not depend on the checksums."""
         metadata = {
             _CHECK: "0" * 64,
-            # Some programs ask whose conventions the tensors follow: those of PyTorch.
+            # Some programs read here whose conventions the tensors follow: PyTorch's.
             "format": "pt",
             "tapegrad.format": "1",
             _CHECKSUMS: _dumped({name: f"{crc:08x}" for name, crc in checksums.items()}),
@@ -82,7 +82,7 @@ def _dumped(value: Any) -> str:
 
 @contextmanager
 def checksummed(arrays: dict[str, Any]) -> Iterator[Any]:
-    """A function that gives the checksums; they are computed while the arrays are written."""
+    """Compute checksums in a thread while the arrays are written; a function returns them."""
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(lambda: {name: zlib.crc32(bytes_of(a)) for name, a in arrays.items()})
         yield found.result
@@ -138,12 +138,12 @@ class FileSource:
             target = target[count:]
 
     def mapped(self) -> Any:
-        """The bytes of the file as memory that is read when it is used, and copied when written."""
+        """The file mapped into memory, copy on write."""
         return np.memmap(self.file, np.uint8, "c") if self.size else np.empty(0, np.uint8)
 
 
 class BytesSource:
-    """What an open file or another stream had left."""
+    """The remaining bytes of an open file or another stream."""
 
     def __init__(self, data: bytes, name: str) -> None:
         self.name = name
@@ -289,7 +289,7 @@ class Container:
     # -- the tensors ---------------------------------------------------------------------------
 
     def array(self, name: str) -> Any:
-        """A tensor of the file, as an array with memory of its own unless it is mapped."""
+        """A tensor of the file, as an array with its own memory unless it is mapped."""
         entry = self.entries[name]
         dtype = dtype_named(STORED[entry.dtype])
         begin, end = self._begin + entry.begin, self._begin + entry.end
@@ -310,7 +310,7 @@ class Container:
 
 
 def _aligned(data: Any, dtype: np.dtype[Any]) -> Any:
-    """Bytes of a mapped file as elements; copied where they lie so that they cannot be read."""
+    """Bytes of a mapped file as elements; copied if they are not aligned."""
     misplaced = data.size and data.__array_interface__["data"][0] % dtype.alignment
     return (data.copy() if misplaced else data).view(dtype)
 

@@ -13,6 +13,6 @@ class SavingError(RuntimeError, pickle.UnpicklingError):
     """A file that is damaged or not understood, or an object that cannot be saved.
 
     The message says which file and which part of it. Errors of the operating system (no such file,
-    no permission, disk full) stay OSErrors. It is an UnpicklingError too, which is what scripts for
-    PyTorch catch where a file names a class that is not allowed.
+    no permission, disk full) stay OSErrors. It is an UnpicklingError too, because scripts for
+    PyTorch catch that when a file names a class that is not allowed.
     """
