@@ -1,9 +1,9 @@
-"""NumPy and CuPy as targets: a recorded program is run as it stands, one primitive at a time.
+"""NumPy and CuPy as targets: they run a recorded program as it is, one primitive at a time.
 
-Comes in: a recorded program. Goes out: an executable. No pass changes the program, nothing is fused
-or kept in an arena. So this is what a program means, and what to compare with if native code is in
-doubt: `tapegrad.compile(f, backend="numpy")`. The primitives' own kernels run on the arrays of
-whichever library has the memory. Registered by `use/targets.py`.
+Comes in: a recorded program. Goes out: an executable. There is no optimization, fusion or arena,
+so this defines what a program means. If you doubt native code, compare with it:
+`tapegrad.compile(f, backend="numpy")`. The primitives' own kernels run on NumPy or CuPy arrays.
+Registered by `use/targets.py`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Interpreted:
                     values[value.number] = as_array(array, value.dtype, program.device_of(value))
         except (IndexError, ValueError, RuntimeError, ZeroDivisionError) as error:
             return error
-        # What is written may be a view of memory that is written to as well.
+        # A written value may be a view of memory that is also written to.
         written = [(values[to.number], values[value.number].copy()) for to, value in program.writes]
         for array, value in zip(arrays[count:], program.results, strict=True):
             copy_into(array, values[value.number])
@@ -67,19 +67,19 @@ class Interpreted:
         return None
 
     def _operands(self, step: Apply, values: dict[int, Any]) -> list[Any]:
-        """The operands of a primitive; numbers in host memory join a GPU as in eager code."""
+        """The operands of a primitive; numbers in host memory are moved as in eager code."""
         operands = [values[x.number] if isinstance(x, Value) else x for x in step.inputs]
         return operands if self._program.device == CPU else on_one_device(step.primitive, operands)
 
 
 class NumPyTarget:
-    """Builds nothing: programs are interpreted."""
+    """A target that interprets programs and compiles nothing."""
 
     name = "numpy"
     devices: tuple[str, ...] = ("cpu", "cuda")
 
     def takes(self, primitive: Primitive) -> bool:
-        """Whether a composite, or its rule, is run whole: none is, so that all parts are seen."""
+        """Whether to run a composite or its rule whole: never, so that every part runs."""
         return False
 
     def missing(self) -> str | None:
@@ -90,7 +90,7 @@ class NumPyTarget:
 
 
 class CuPyTarget(NumPyTarget):
-    """The same for tensors on a GPU, where kernels cannot be made for it."""
+    """The same for tensors on a GPU for which no kernels can be compiled."""
 
     name = "cupy"
     devices = ("cuda",)

@@ -1,4 +1,4 @@
-"""What recordings are used for: compiled functions, eager operations, optimizer updates.
+"""The users of recordings: compiled functions, eager operations, optimizer updates.
 
 compiled ─> undo, variant ─> replay ─> compiled_entry
 update ─> replay        eager ─> programs of single operations

@@ -1,9 +1,9 @@
-"""Checking: an eager run and a replay side by side, and the first operation where they differ.
+"""Checking: compare a replay with an eager run, and find the first operation where they differ.
 
-Comes in: a replay and a call. `compile(check=True)` calls the function eagerly under a `Witness`,
-which keeps a copy of every value, restores memory, replays, and compares everything that a call
-leaves behind. If something differs, a program that returns every value is run to find the
-operation. Goes out: the result, or a `CheckError`. Called by `compiled.py`.
+Comes in: a replay and a call. Goes out: the result, or a `CheckError`. `compile(check=True)` calls
+the function eagerly under a `Witness`, which keeps a copy of every value. It then restores memory,
+replays, and compares everything that a call leaves behind. If something differs, it runs a program
+that returns every value, to find the operation. Called by `compiled.py`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ..trace.slots import Cotangent, Number
 from .replay import Replay
 from .snapshot import Snapshot
 
-#: differences relative to the element, and to the largest element of the tensor
+#: by bytes of an element: largest difference, relative to the element and to the largest finite one
 TOLERANCE = {2: (5e-2, 1e-2), 4: (1e-3, 1e-4), 8: (1e-8, 1e-9)}
 
 
 class CheckError(AssertionError):
-    """A replay gave something else than the eager function."""
+    """A replay gave another result than the eager function."""
 
 
 class Witness(Capture):
@@ -61,7 +61,7 @@ class Check:
         self.tensors = tensors
         self.witness = Witness(tensors, replay.sharing_memory)
         self.program = replay.recording.program
-        #: what the witness saw, by number of a value in the program
+        #: by number of a value in the program: the eager array
         self.seen: dict[int, Any] = {}
         self.written = [slot.find(tensors)._array for slot in replay.written]
         leaves = [slot.find(tensors) for slot in replay.recording.leaves]
@@ -70,7 +70,7 @@ class Check:
         self.before = Snapshot([*self.written, *grads], leaves, flagged)
 
     def saw(self, returned: Any, known: Callable[[Any], Any]) -> None:
-        """The eager function has returned: compare what it did with the recording."""
+        """After the eager function has returned, compare what it did with the recording."""
         recording = self.witness.finish(returned, known)
         difference = self.replay.recording.difference(recording)
         if difference is not None:
@@ -81,7 +81,7 @@ class Check:
         }
 
     def run(self) -> Any:
-        """Replay from where the eager function began, and compare."""
+        """Restore the state before the eager call, replay, and compare."""
         self.before.restore()
         result = self.replay.run(self.tensors, self.call)
         for value, array in self._left(result):
@@ -90,7 +90,7 @@ class Check:
         return result
 
     def _left(self, result: Any) -> Iterator[tuple[Value, Any]]:
-        """What the replay left: values of the program and the arrays that should hold them."""
+        """Values of the program, each with the array in which the replay left it."""
         recording, results = self.replay.recording, self.program.results
         entry = None
         for expected, leaf in matched(recording.results, result):
@@ -107,7 +107,7 @@ class Check:
             yield from self._gradients(entry)
 
     def _gradients(self, entry: Entry) -> Iterator[tuple[Value, Any]]:
-        """The compiled backward pass on gradients of ones, which the witness saw too."""
+        """The gradients of the compiled backward pass on ones, which the witness used too."""
         vjp, derivative = self.replay.vjp, self.replay.recording.derivative
         assert vjp is not None
         assert derivative is not None
@@ -121,7 +121,7 @@ class Check:
         for at, array in zip(derivative.gradients, found, strict=True):
             yield results[at], array
 
-    # -- telling -----------------------------------------------------------------------------
+    # -- the report --------------------------------------------------------------------------
 
     def _report(self, value: Value, array: Any) -> str:
         self.before.restore()
@@ -142,7 +142,7 @@ class Check:
         )
 
     def _first(self) -> tuple[Apply, Value, Any] | None:
-        """The first operation whose result differs when it is computed natively."""
+        """The first operation whose result differs in a program that keeps every value."""
         applied = self.program.applied()
         made = [(x, v) for x in applied for v in x.outputs]
         probe = replace(

@@ -1,9 +1,9 @@
 """`compile`: a function that is recorded in its first calls and replayed natively afterwards.
 
 Comes in: a function. Goes out: a `Compiled`. A call is looked up by the signature of its arguments
-(`trace/signature.py`). For each signature there are variants: a recording that two calls agreed on,
-and the world that it was made in (`guards/world.py`). A variant is replayed while its world holds.
-Every other call runs eagerly and is recorded; then it is undone, and the recording is replayed
+(`trace/signature.py`). A signature has variants: a recording that two calls agreed on, and the
+world in which it was made (`guards/world.py`). A variant is replayed while its world holds. Every
+other call runs eagerly and is recorded; then it is undone, and the recording is replayed
 (`undo.py`). Called by users and by `nn/module.py`.
 """
 
@@ -85,13 +85,13 @@ else:
     R = TypeVar("R")
 
 
-#: recordings of one signature in a row without a replay, before calls run eagerly
+#: recordings of one signature in a row without a replay, after which calls run eagerly
 PATIENCE = 16
-#: of them, those that may differ in what they do although the world was the same
+#: recordings that disagree in the same world, after which calls run eagerly
 TOLERANCE = 4
 
 
-#: how long a call waits for one in another thread before it runs eagerly
+#: seconds that a call waits for one in another thread before it runs eagerly
 SECONDS = 10.0
 OCCUPIED = (
     f"another thread has been recording it for {SECONDS:.0f} s, and may be waiting for this one"
@@ -102,11 +102,11 @@ MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cu
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user asked for when compiling."""
+    """The user's options of `compile`."""
 
     max_signatures: int = 32
     keep_grads: bool = True
-    check: int = 0  # every how many replays one is compared with an eager run
+    check: int = 0  # every check-th replay is compared with an eager run; 0 for none
     fullgraph: bool = False
     backend: str = "inductor"
     memory: int | None = None  # bytes that the values of a run may take
@@ -121,11 +121,11 @@ class Compiled(Generic[P, R]):
         self.name: str = getattr(function, "__qualname__", type(function).__qualname__)
         self.options = options or Options()
         self._signatures = Signatures(self.options.max_signatures)
-        #: the one used last, if its arguments can be compared quickly
+        #: the signature used last, if its arguments can be compared quickly
         self._latest: Signature | None = None
         self._agreement = Agreement(self.name)
         self._lock = locks.new()
-        #: the thread in which the function runs, while others wait for its lock
+        #: the thread that runs the function and holds the lock
         self._caller: int | None = None
         self._process = os.getpid()
         self._warned: set[str] = set()
@@ -142,7 +142,7 @@ class Compiled(Generic[P, R]):
         self._target = target
         self._off = self.why_eager is not None
 
-    #: what replays of other functions compare of this one
+    #: the attributes that replays of other functions compare
     _walked = ("function",)
 
     @overload
@@ -162,7 +162,7 @@ class Compiled(Generic[P, R]):
         return Compiled, (self.function, self.options)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        # Under a tape, a capture or a check, the operations themselves are wanted.
+        # Under a tape, a capture or a check, the operations themselves must run.
         if self._off or STATE.mode & ~(GRAD | INFERENCE | AUTOCAST):
             return self._plainly(args, kwargs)  # type: ignore[no-any-return]
         caller = self._caller
@@ -172,9 +172,9 @@ class Compiled(Generic[P, R]):
             return self._run(args, kwargs)  # type: ignore[no-any-return]
 
     def _returns(self) -> bool:
-        """Wait until the function returns in another thread, which may wait for this one."""
+        """Wait until the function returns in another thread; False after `SECONDS`."""
         if self._process != os.getpid():
-            return True  # a child of a fork has not that thread, but may have a new one of its name
+            return True  # that thread stayed in the parent of the fork; its id may be reused here
         end = time.monotonic() + SECONDS
         while self._caller in sys._current_frames():
             if time.monotonic() > end:
@@ -187,8 +187,8 @@ class Compiled(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The function itself; says so, since calls in other threads wait for this one."""
-        if self._process != os.getpid():  # the thread that called has stayed in the parent
+        """Call the function, and note this thread, because calls in other threads wait for it."""
+        if self._process != os.getpid():  # the thread that called stayed in the parent of the fork
             self._process, self._caller = os.getpid(), None
         before, self._caller = self._caller, threading.get_ident()
         try:
@@ -197,7 +197,7 @@ class Compiled(Generic[P, R]):
             self._caller = before
 
     def _plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function itself."""
+        """Call the function itself, without recording or replay."""
         call = self._call if self._lock._is_owned() else self._freely
         if self.options.keep_grads:
             return call(args, kwargs)
@@ -218,7 +218,7 @@ class Compiled(Generic[P, R]):
             obstacle = call.obstacle()
             if obstacle is not None:
                 return self._eagerly(obstacle, args, kwargs)
-            # Who insists on replays gets them, however often programs must be made anew.
+            # With `fullgraph`, calls are replayed however often programs must be rebuilt.
             if self._signatures.is_thrashing(call.key) and not self.options.fullgraph:
                 communicates = self._signatures.communicated(call.key)
                 return self._eagerly(self._signatures.why_eager, args, kwargs, communicates)
@@ -243,7 +243,7 @@ class Compiled(Generic[P, R]):
 
     @staticmethod
     def _modes() -> tuple[Any, ...]:
-        """What else decides what operations do."""
+        """The settings, besides arguments, that change what operations do."""
         return STATE.mode, dtypes.get_default_dtype(), casting.key()
 
     def _use(
@@ -255,7 +255,7 @@ class Compiled(Generic[P, R]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Replay a variant that fits, or run eagerly where that is known to be the only way."""
+        """Replay a variant that fits, or run eagerly if the variant has no replay."""
         replay = variant.replay
         if replay is None:
             return self._eagerly(str(variant.eager), args, kwargs, signature.communicates)
@@ -289,10 +289,10 @@ class Compiled(Generic[P, R]):
             try:
                 returned, values = replay.run(tensors, call)
             except DataError as refused:
-                # Nothing was changed yet: the eager call says what is wrong, in its own words.
+                # Nothing was changed yet: the eager call raises the error with its own message.
                 result = self._plainly(args, kwargs)
                 if refused.raised is not None:
-                    raise refused.raised from None  # it was not the data, but a signal's handler
+                    raise refused.raised from None  # a signal handler raised it, not the data
                 return result
         variant.effects.do(values, call.containers)
         return returned
@@ -331,7 +331,7 @@ class Compiled(Generic[P, R]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Run eagerly, go back, replay, and compare."""
+        """Run eagerly, restore, replay, and compare."""
         check = Check(replay, tensors, call)
         world = variant.look(call)
         copies = [copied(c) for c in call.containers]
@@ -359,7 +359,7 @@ class Compiled(Generic[P, R]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Run eagerly, write down what happens, and do that instead."""
+        """Run eagerly and record; then undo the call and replay it, if that is possible."""
         refusal: str | None = None
         world: World | None = None
         try:
@@ -426,8 +426,7 @@ class Compiled(Generic[P, R]):
             obstacle = recording.obstacle or unfit(target_for(self._target, device), device)
         refusal = obstacle or observer.refusal or refusal
         learned = capture.sharing is not None and signature.learn_sharing(capture.sharing)
-        # Something that happens in the first call alone, such as a message, is not held against
-        # the next one.
+        # A refusal in the first call alone does not count: it may print a message just once.
         is_lasting = signature.recordings > 1 or obstacle is not None
         if refusal is not None and not learned and is_lasting:
             self._refuse(signature, refusal, call)
@@ -436,7 +435,7 @@ class Compiled(Generic[P, R]):
         hooked = capture.hooked()
         witness = object()
         undo = capture.undo()
-        del capture  # it knows every tensor: only what others know may stay
+        del capture  # it refers to every tensor, and `undo` counts who else does
         replay: Replay | None = None
         if usable:
             assert recording is not None
@@ -458,11 +457,11 @@ class Compiled(Generic[P, R]):
         return undo.forth(replay, tensors, call)
 
     def _roots(self, signature: Signature) -> list[tuple[str, Any]]:
-        """Where the walk through the world of a recording begins."""
+        """The roots of the walk through the world of a recording."""
         return [("", self.function), *signature.hooked]
 
     def _refuse(self, signature: Signature, refusal: str, call: Arguments) -> None:
-        """Remember that a call in this world can only run eagerly."""
+        """Note that calls in this world can only run eagerly."""
         try:
             world = signature.look(call, self._roots(signature))
         except Unguardable:
@@ -481,7 +480,7 @@ class Compiled(Generic[P, R]):
         world: World | None,
         effects: Effects,
     ) -> Replay | None:
-        """Confirm a recording by one that agrees with it; returns what replays it."""
+        """Confirm a recording by an earlier one that agrees; returns the replay to run."""
         if recording.once:
             signature.difference = "it made or replaced tensors of an optimizer's state"
             return None
@@ -500,11 +499,11 @@ class Compiled(Generic[P, R]):
             signature.enter(world, replay, effects, recording.pattern, tensors)
         return replay
 
-    # -- telling -----------------------------------------------------------------------------
+    # -- reports -----------------------------------------------------------------------------
 
     @property
     def replays(self) -> list[Replay]:
-        """The recordings that calls replay, of all kinds of arguments."""
+        """The confirmed recordings of all signatures."""
         return [r for s in self._signatures for r in s.replays]
 
     def __repr__(self) -> str:
@@ -515,12 +514,11 @@ class Compiled(Generic[P, R]):
     def explain(
         self, programs: bool = False, code: str | None = None, *, full: bool = False
     ) -> str:
-        """What calls did, why they were recorded, and which kernels take longest, in a few lines.
+        """What calls did, why they were recorded, and which kernels are slowest, in a few lines.
 
-        Kernels are timed when this is called, on copies. With `full`, all kernels, the memory and
-        the time of compiling are told instead. With `programs`, the recorded programs follow, one
-        operation in a line; with `code="llvm"` or `code="assembly"`, the text of each kernel before
-        and after LLVM has compiled it.
+        Kernels are timed now, on copies. `full` lists all kernels, the memory and the compile time
+        instead. `programs` adds the recorded programs, one operation per line; `code="llvm"` or
+        `code="assembly"` adds the text of each kernel before or after LLVM has compiled it.
         """
         from .explain import explain, summary
 
@@ -536,12 +534,12 @@ class Compiled(Generic[P, R]):
         bandwidth: float = 10e9,
         overlap: bool = True,
     ) -> Scaling:
-        """What a call would take on other numbers of processes, from the program that it replays.
+        """Predict how long a call takes on other numbers of processes, from its replayed program.
 
-        `latency` is in seconds, `bandwidth` in bytes a second, both of one message. Kernels are
-        timed now, on made-up data; each process does the work of this one. With `overlap=False`,
-        which is so where all cores compute, no collective runs beside the kernels. What is returned
-        has a prediction for each number of processes, and prints as a table.
+        `latency` is in seconds, `bandwidth` in bytes per second, both of one message. Kernels are
+        timed now, on made-up data; each process does the work of this one. With `overlap=False`, as
+        where all cores compute, no collective runs beside the kernels. Returns a prediction for
+        each number of processes, which together print as a table.
         """
         from .scale import scale
 
@@ -584,23 +582,23 @@ def compile(
     """Record a function's tensor operations and run them as one native program from then on.
 
     Works on whole training steps: tensors from outside (parameters, buffers, optimizer state) are
-    read and changed in their own memory. The first two calls with new shapes run eagerly too, and
-    are recorded. What a call did, and why, `explain()` tells. Programs of `max_signatures` kinds of
-    arguments are kept; past that, those used longest ago go. A module is returned as one of its
-    class that shares everything with it.
+    read and changed in their own memory. The first two calls with new shapes also run eagerly, and
+    are recorded. `explain()` tells what calls did, and why. Programs for `max_signatures` kinds of
+    arguments are kept; past that, the least recently used ones are dropped. A module is returned
+    as a module of the same class that shares everything with it.
 
     With `keep_grads=False` every `.grad` that the function touches is None afterwards, so gradients
     need no memory of their own. With `memory="2GB"` (or a number of bytes) a replay takes at most
-    that for values beside its inputs, results and what it keeps for a backward pass outside: it
-    computes some again, picked for the least work, and `explain()` says how much that is. Where
-    that is not enough, a warning says what is needed.
+    so much for its values, besides inputs, results and the residuals of a backward pass outside: it
+    recomputes some values, those that cost the least, and `explain()` says how much work that is.
+    If that is not enough, a warning says what is needed.
 
     With `check=True` every replay is compared with an eager run, with `check=100` every hundredth.
-    What cannot be replayed runs eagerly, with a warning; with `fullgraph=True` it is an error.
+    Calls that cannot be replayed run eagerly, with a warning; `fullgraph=True` makes that an error.
     `disable=True` returns the function as it is, `backend="eager"` never compiles, and
-    `backend="numpy"` replays with NumPy, one operation at a time, to compare with where native code
-    is doubted. The other keywords are PyTorch's: they are checked and change nothing, since there
-    is one compiler, which records whole functions and each shape by itself.
+    `backend="numpy"` replays with NumPy, one operation at a time, as a reference for native code.
+    The other keywords are PyTorch's: they are checked and change nothing, since there is one
+    compiler, which records whole functions, and each shape by itself.
 
     >>> import tapegrad
     >>> @tapegrad.compile
@@ -636,12 +634,12 @@ def compile(
 
 
 def copied(container: Any) -> Any:
-    """A copy of a container among the arguments, to see what a call has changed."""
+    """A copy of a container among the arguments, to find what a call changes in it."""
     return dict(container) if isinstance(container, dict) else list(container)
 
 
 def _late_effects(world: World, call: Arguments, copies: list[Any], effects: Effects) -> str | None:
-    """Why the backward pass of results, which runs outside, cannot be replayed."""
+    """Why a backward pass outside the call cannot be replayed: it has effects of its own."""
     try:
         late = effects_of(world, call.containers, copies)
     except NotRepeatable as error:

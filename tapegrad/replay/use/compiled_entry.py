@@ -1,10 +1,10 @@
 """Compiled entries: a compiled function on the tape, with a compiled backward pass.
 
 Comes in: a recorded derivative, split into halves (`trace/derivative.py`). Goes out: a
-`CompiledVjp` for each replay. Its `attach` leaves an entry for one call. The entry holds what that
-call's backward pass will read, in its own memory, so any number of calls may wait for backward.
-Gradients come from the compiled backward program. If backward is itself differentiated, the
-recorded primitives are rerun on Tensors, which leave ordinary entries. Called by `replay.py`.
+`CompiledVjp` for each replay. Its `attach` leaves an entry for one call. The entry owns the
+residuals of that call, so any number of calls may wait for backward. Gradients come from the
+compiled backward program. If backward is itself differentiated, the recorded primitives are rerun
+on Tensors, which leave ordinary entries. Called by `replay.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..trace.derivative import Derivative, Halves, Kept
 
 
 class _Rerun:
-    """What one call kept so that its forward pass can be rerun."""
+    """The values of one call that a rerun of its forward pass needs."""
 
     __slots__ = ("arrays", "edges", "number", "spent")
 
@@ -36,7 +36,7 @@ class _Rerun:
         self.arrays = arrays
         self.edges = edges
         self.number = number
-        #: outputs whose backward passes have been here and freed what they read
+        #: outputs whose backward passes have run and freed their residuals
         self.spent: set[int] = set()
 
 
@@ -47,12 +47,12 @@ class CompiledVjp:
         self.target = target
         self.halves = halves
         self.derivative = derivative
-        #: by which inputs want gradients and which outputs have them: the program, its results
-        #: with what allocates them, and for each input the index of its gradient among the results
+        #: by (inputs that want gradients, outputs that have them): the program, its results with
+        #: their allocating functions, and for each input the index of its gradient in the results
         self.programs: dict[Any, tuple[Executable, list[Any], list[int | None]]] = {}
         self._lock = locks.new()
         self._outputs = [halves.forward.results[i] for i in derivative.outputs]
-        # Saved values reach `pull` as they are, on Tensors too: it rebuilds histories itself.
+        # `pull` gets saved values as raw arrays, even on Tensors: it rebuilds histories itself.
         slots = (("dtype", 0, None),) * (len(halves.kept) + 1)
         self.primitive = Primitive(
             name,
@@ -70,7 +70,7 @@ class CompiledVjp:
     # -- forward -----------------------------------------------------------------------------
 
     def attach(self, tensors: Sequence[Tensor], made: Sequence[Any]) -> Entry:
-        """An entry for a call that has just run: its arguments and its results."""
+        """An entry for a call that has just run, from its arguments and results."""
         edges = []
         for slot in self.derivative.inputs:
             tensor = slot.find(tensors)
@@ -79,7 +79,7 @@ class CompiledVjp:
 
         def array(kept: Kept) -> Any:
             if kept.input is None:
-                return made[kept.result]  # type: ignore[index]  # one of the two is an index
+                return made[kept.result]  # type: ignore[index]  # one of the two is not None
             return slots[kept.input].find(tensors)._array
 
         leading, number = tuple(edges), next(numbers)
@@ -113,7 +113,7 @@ class CompiledVjp:
         return [None if index is None else results[index] for index in indices]
 
     def _residuals(self, saved: tuple[Any, ...], parts: list[Any]) -> list[Any]:
-        """What backward reads of a call; zeros for what is freed and meets no gradient."""
+        """The residuals of a call; zeros for freed ones, which no given gradient needs."""
         spent: set[int] = saved[-1].spent
         if spent:
             for i, part in enumerate(parts):
@@ -134,7 +134,7 @@ class CompiledVjp:
         )
 
     def release(self, saved: Any, g: Any) -> Any:
-        """Free what no backward pass can need any more: results may have separate histories."""
+        """Free the residuals that no later backward pass can need: outputs may share none."""
         if saved.__class__ is not tuple:
             return FREED
         spent: set[int] = saved[-1].spent
@@ -146,7 +146,7 @@ class CompiledVjp:
         return (*[v if k in needed else FREED for k, v in enumerate(saved[:-1])], saved[-1])
 
     def _build(self, wanted: Sequence[bool], given: Sequence[bool]) -> Any:
-        """The program for these inputs and outputs: what nobody asks for is left out."""
+        """Build the backward program that computes only the wanted gradients."""
         halves = self.halves
         known = {i for i, present in enumerate(given) if present}
         indices: list[int | None] = []
@@ -203,11 +203,11 @@ class CompiledVjp:
     def _rerun_forward(
         self, known: dict[int, Any], edges: Sequence[Any]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Forward on Tensors: the inputs that get gradients, each as a copy, and the outputs."""
+        """Rerun forward on Tensors; returns copies of the inputs with gradients, and outputs."""
         applied, flows = self._applied(), self.derivative.flows
         values: dict[int, Any] = {v.number: a for v, a in self.halves.forward.constants} | known
         inputs: dict[int, Tensor] = {}
-        made: dict[Any, Tensor] = {}  # by (instruction, output), with their history
+        made: dict[Any, Tensor] = {}  # by (instruction, output), with its history
         for i, traced in self._steps(set(known)):
             step = applied[i]
             given = list(step.inputs)
@@ -238,10 +238,10 @@ class CompiledVjp:
         return self.halves.recorded + self.halves.wholes
 
     def _steps(self, known: set[int]) -> list[tuple[int, bool]]:
-        """The instructions that must be rerun, and whether the history of their results counts."""
+        """The instructions to rerun, each with whether the history of its results is needed."""
         applied, flows = self._applied(), self.derivative.flows
         traced: set[int] = {end[0] for end in self.derivative.ends if isinstance(end, tuple)}
-        plain: set[int] = set()  # values wanted without their history
+        plain: set[int] = set()  # values needed without their history
         steps = []
         for i in reversed(self.derivative.order):
             step = applied[i]
@@ -259,11 +259,11 @@ class CompiledVjp:
 
 
 def _copy(array: Any, edge: Any) -> Tensor:
-    """A copy of an input of the function, with an entry of its own that leads to its history."""
+    """A copy of an input of the function, with its own entry that leads to the input's history."""
     if isinstance(edge, Tensor) and edge._array is array:
         return edge.clone()
     tensor = wrap(array)
-    # A leaf that has got another array since then is reached through an entry.
+    # A leaf whose array was replaced since then is reached through an entry.
     tensor._edge = copy_of(edge, source.here()) if isinstance(edge, Tensor) else edge
     tensor._requires = True
     return tensor.clone()

@@ -1,12 +1,11 @@
 """Eager operations as native code, where that pays.
 
 Comes in: a primitive's kernel or gradient rule, and its arguments. It is traced once for each form
-of the arguments (layouts, dtypes, parameters) and runs as a small program. On a CPU the loops are
-general: other sizes share their code. What is traced is what runs without llvmlite, so results
-agree up to rounding. Only the arguments decide which of the two runs, so a run repeats bit for bit.
-On a GPU the program is kernels and calls of libraries, where CuPy would otherwise run.
-
-`core/primitive.py` calls this instead of a kernel or a rule, if the arrays are large enough.
+of the arguments (layouts, dtypes, parameters) and runs as a small program. Goes out: the result,
+or NotImplemented if NumPy or CuPy should run. On a CPU the loops are general: all sizes share their
+code. The traced function is what runs without llvmlite, so results agree up to rounding. The
+arguments alone decide which of the two runs, so a run repeats bit for bit. On a GPU the program
+consists of kernels and library calls. Called by `core/primitive.py`, if arrays are large enough.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ from ..trace.recording import Given, Made, Part, Plain, Recording
 from ..trace.slots import Argument
 from .targets import target_of
 
-#: multiplications below which NumPy's product, on one thread, takes as long
+#: multiplications of a product below which NumPy, on one thread, is as fast
 SMALL_PRODUCT = 1 << 17
-#: forms of arguments that are remembered; when there are more, the older half is forgotten
+#: most forms that are kept; past that, the older half is dropped
 MOST_FORMS = 4096
 
 _ndarray = np.ndarray
@@ -66,7 +65,7 @@ def _is_array(x: Any) -> bool:
 
 
 class Host:
-    """Where programs run on arrays of NumPy."""
+    """Runs programs on NumPy arrays."""
 
     empty = staticmethod(np.empty)
     switches = ()
@@ -76,19 +75,19 @@ class Host:
         return True
 
     def traced(self, array: Any, changes: bool) -> Any:
-        """What an argument is while a function is traced; its own memory must not change."""
-        # A view, because the same array may be there twice and need not be in another call.
+        """The tensor that stands for an argument while tracing; its memory must not change."""
+        # A view: the same array may be passed twice here, but two arrays in another call.
         return wrap(array.copy("K") if changes else array.view())
 
     def build(self, program: Program, held: list[int]) -> Any:
-        """An executable; `held` are the inputs that are numbers of the host, by index."""
+        """An executable; `held` has the indices of inputs that are numbers in host memory."""
         executable = build(program, general=True)
         executable.expect(range(len(program.inputs)))
         return executable
 
 
 class OnGPU:
-    """Where programs run on arrays of CuPy's, and on numbers in arrays of NumPy."""
+    """Runs programs on CuPy arrays, and on numbers in NumPy arrays."""
 
     def __init__(self, device: Any, index: int) -> None:
         self._device, self._index = device, index
@@ -97,7 +96,7 @@ class OnGPU:
 
     @property
     def switches(self) -> tuple[Any, ...]:
-        """What users have asked for that forms depend on."""
+        """The user's settings on which forms depend."""
         return switches.precision, switches.deterministic
 
     def traced(self, array: Any, changes: bool) -> Any:
@@ -128,20 +127,20 @@ class Form:
         self.argument_indices = read
         self.specs = [(v.shape, v.dtype) for v in program.results]
         self.results = results
-        #: of programs that read all their arguments and make one array: its shape and dtype
+        #: if the program reads all arguments and makes one array: its shape and dtype
         self.single: tuple[Any, Any] | None = None
         if isinstance(results, Made) and len(self.specs) == 1 and read == list(range(count)):
             self.single = self.specs[0]
-        #: of a tuple of new arrays and None, as rules return: which array stands where
+        #: if the result is a tuple of new arrays and None, as of a rule: the index of each array
         self.picked: list[int | None] | None = None
         if results.__class__ is tuple and all(map(_is_new_or_none, results)):
             self.picked = [r.index if isinstance(r, Made) else None for r in results]
 
     def run(self, arrays: list[Any]) -> Any:
-        """The results for arrays of this form; NotImplemented where NumPy should complain."""
+        """The results for arrays of this form; NotImplemented if NumPy should raise an error."""
         if self.single is not None:
             out = self.empty(*self.single)
-            # Where data are wrong, the NumPy kernel says so in its own words.
+            # If the data is bad, the NumPy kernel raises its own error.
             return out if self.executable.attempt((*arrays, out)) is None else NotImplemented
         made = [self.empty(shape, dtype) for shape, dtype in self.specs]
         if (
@@ -173,7 +172,7 @@ def _rebuilt(leaf: Any, made: list[Any], arrays: list[Any]) -> Any:
 
 
 class Tracing(Capture):
-    """A capture whose numbers nobody looks at, so products and convolutions are not computed.
+    """A capture that does not compute products and convolutions, because no one reads the numbers.
 
     The first eager step of a small U-Net takes the calling thread 0.27 s instead of 0.49 s.
     """
@@ -183,22 +182,22 @@ class Tracing(Capture):
     def kernel(self, primitive: Primitive, arrays: Any, params: dict[str, Any]) -> Any:
         on_gpu = next((x for x in arrays if x.__class__ in GPU_CLASSES), None)
         known = primitive.kind == CONTRACTION or primitive.abstract is not None
-        # CuPy would compile each operation when it runs for the first time.
+        # CuPy would compile each operation on its first run.
         known |= on_gpu is not None and primitive.kind in (ELEMENTWISE, REDUCE)
         if known and len(primitive.outputs) == 1:
             specs = [(x.shape, x.dtype) if _is_array(x) else x for x in arrays]
             shape, dtype = abstract(primitive, *specs, **params)
             if on_gpu is not None:
-                return module(on_gpu).zeros(shape, dtype)  # 0 is an index wherever there are any
+                return module(on_gpu).zeros(shape, dtype)  # 0 is a valid index
             if isinstance(dtype, np.dtype) and numeric.is_numpy_float(dtype):
-                return np.ones(shape, dtype)  # which can be divided by, unlike zeros
+                return np.ones(shape, dtype)  # safe to divide by
         return super().kernel(primitive, arrays, params)
 
 
 def _traced(
     function: Callable[[list[Tensor]], Any], arrays: list[Any], changes: int, at: Any
 ) -> Recording | None:
-    """What a function of Tensors does; None if that cannot be written down."""
+    """The recording of a function of Tensors; None if it cannot be recorded."""
     same = len(arrays) - changes
     tensors = [at.traced(array, i >= same) for i, array in enumerate(arrays)]
     try:
@@ -218,7 +217,7 @@ def _traced(
 def _of_function(
     function: Callable[[list[Tensor]], Any], arrays: list[Any], at: Any, changes: int = 0
 ) -> Form | None:
-    """The form of a function of Tensors, found by running it; it may change so many last ones."""
+    """The form of a function of Tensors, which may change the last `changes` arguments."""
     recording = _traced(function, arrays, changes, at)
     if recording is None:
         return None
@@ -278,7 +277,7 @@ def _of_rule(
     last: int,
     params: Any,
 ) -> Form | None:
-    """The form of a gradient rule: gradients come first, and from `last` on what is added to."""
+    """The form of a gradient rule: gradients come first, and from `last` on the totals."""
 
     def function(tensors: list[Tensor]) -> Any:
         filled = _with_tensors(given, tensors)
@@ -302,7 +301,7 @@ def _add(total: Tensor, r: Tensor) -> None:
 def _of_chain(
     arrays: list[Any], at: Any, links: Sequence[Link], given: Sequence[Any], waiting: int
 ) -> Form | None:
-    """The form of a chain of rules: of the gradients that wait, then of what each rule saved."""
+    """The form of a chain of rules; given are the waiting gradients, then each rule's saved."""
 
     def function(tensors: list[Tensor]) -> Any:
         filled = _with_tensors(given, tensors)
@@ -321,7 +320,7 @@ def _of_chain(
 
 
 def _is_ordinary(array: Any) -> bool:
-    """Whether steps in memory are whole elements, in the byte order of this machine."""
+    """Whether an array has native byte order and strides of whole elements."""
     size = array.itemsize
     return bool(array.dtype.isnative) and not any(s % size for s in array.strides)
 
@@ -343,7 +342,7 @@ def _formed(
 
 
 def _exact(value: Any) -> Any:
-    """A value as a part of a key: 1, 1.0 and True differ, so do 0.0 and -0.0; NaN equals itself."""
+    """A value as part of a key: 1, 1.0 and True differ, 0.0 and -0.0 too; NaN equals itself."""
     kind = value.__class__
     if kind is tuple:
         for part in value:
@@ -362,9 +361,9 @@ class Native(Accelerator):
 
     def __init__(self) -> None:
         self.forms: dict[Any, Form | None] = {}
-        #: by index: the GPUs that run programs, and None for those that cannot
+        #: GPUs by index; None for one that cannot run programs
         self._gpus: dict[int, OnGPU | None] = {}
-        #: seconds in which forms were made, until somebody is told of it
+        #: seconds spent on making forms; None after the user has been told
         self.seconds: float | None = 0.0
 
     def kernel(self, p: Primitive, inputs: Any, params: dict[str, Any]) -> Any:
@@ -419,7 +418,7 @@ class Native(Accelerator):
         make: Callable[..., Form | None],
         *made_of: Any,
     ) -> Any:
-        """Run the form of these arguments, which is made when it is met for the first time."""
+        """Run the form of these arguments; make it if they are new."""
         arrays = []
         at: Any = HOST
         for x in inputs:
@@ -433,7 +432,7 @@ class Native(Accelerator):
                     return NotImplemented
                 key += (x.shape, x.strides, x.dtype, index)
                 arrays.append(x)
-            elif isinstance(x, np.generic):  # what NumPy makes of arrays of no dimensions
+            elif isinstance(x, np.generic):  # NumPy's result for 0-d arrays
                 return NotImplemented
             else:
                 key.append(_exact(x))
@@ -444,7 +443,7 @@ class Native(Accelerator):
         whole = tuple(key)
         try:
             form = self.forms.get(whole, self)
-        except TypeError:  # something that has no hash, such as a list of arrays
+        except TypeError:  # an argument without a hash, such as a list of arrays
             return NotImplemented
         if form is self:
             if _learning.now or not at.enter():
@@ -458,7 +457,7 @@ class Native(Accelerator):
         return form.run(arrays)  # type: ignore[union-attr]
 
     def _found(self, index: int) -> OnGPU | None:
-        """The GPU of an index, if it runs programs."""
+        """The GPU with an index, if it can run programs."""
         target: Any = target_of("cuda")
         usable = target.missing() is None
         self._gpus[index] = OnGPU(target.device(index), index) if usable else None
@@ -485,10 +484,10 @@ class Native(Accelerator):
 
 
 def _order_of(inputs: Any) -> list[int] | None:
-    """The dimensions of operands on a GPU as their memory has them; None if that is their order.
+    """The order in memory of the dimensions of operands on a GPU; None if they are in order.
 
-    An elementwise operation keeps the layout of its operands, as it does on a CPU. There, where
-    native code runs for large operands alone, NumPy does that for small ones.
+    An elementwise operation keeps the layout of its operands, as on a CPU, where NumPy does so for
+    small operands, and native code runs for large ones alone.
     """
     first = next((x for x in inputs if x.__class__ in GPU_CLASSES and x.ndim), None)
     if first is None or first.flags.c_contiguous:
@@ -501,7 +500,7 @@ def _order_of(inputs: Any) -> list[int] | None:
 
 
 def _with_numbers_in_memory(p: Primitive, inputs: Any, beside: Any) -> Any:
-    """Operands of plain arithmetic with numbers as 0-d arrays: other numbers share the form."""
+    """Turn numbers in plain arithmetic into 0-d arrays, so that all numbers share a form."""
     if p.expression is None or "(" in p.expression or p.composite:
         return inputs
     dtype = next((x.dtype for x in beside if _is_array(x)), None)

@@ -1,7 +1,7 @@
-"""What a compiled function reports about itself.
+"""Reports about a compiled function.
 
-Comes in: a `Compiled`. Goes out: text: `brief` is one line, `summary` about ten, `explain` is
-everything. Called by the methods of `Compiled`.
+Comes in: a `Compiled`. Goes out: text. `brief` is one line, `summary` about ten lines, `explain`
+everything. Called by the methods of `Compiled`; `scale.py` uses `values_of`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from .variant import Signature
 
 
-#: what kernels can be shown as, and how a comment begins there
+#: by language in which kernels can be shown: the mark that begins a comment
 LANGUAGES = {"llvm": ";", "assembly": "#"}
 
-#: signatures, reasons of each, kernels, and parts of a kernel's name that a summary shows at most
+#: most signatures, reasons of each, kernels, and parts of a kernel's name in a summary
 SIGNATURES = 4
 REASONS = 4
 KERNELS = 10
 PARTS = 4
 
-#: a location in the words of `source.describe`; a line of text keeps only its `file.py:12`
+#: a location as `source.describe` writes it; `brief` keeps only its `file.py:12`
 LOCATION = re.compile(r"(?:\S*[/\\])?([^\s/\\]+:\d+), in .*")
 
 
@@ -71,7 +71,7 @@ def _counted(compiled: Compiled) -> str:
 
 
 def _how(compiled: Compiled) -> str:
-    """Whether all calls run eagerly, or some do."""
+    """Whether all calls or some of them run eagerly."""
     some = any(r.count for r in compiled.replays) and not compiled._off
     return "some calls run eagerly" if some else "runs eagerly"
 
@@ -80,7 +80,7 @@ def _how(compiled: Compiled) -> str:
 
 
 def summary(compiled: Compiled) -> str:
-    """What calls did and why, and the kernels that take longest."""
+    """What calls did and why, and the slowest kernels."""
     replays = [r for r in compiled.replays if r.executable is not None]
     native = [r for r in replays if isinstance(r.executable, NativeProgram)]
     chosen = max(native, key=lambda r: r.count, default=None)
@@ -112,7 +112,7 @@ def _verdict(compiled: Compiled, took: str) -> list[str]:
 
 
 def _dropped(compiled: Compiled) -> list[str]:
-    """How many signatures went to make room, if any did."""
+    """How many signatures were dropped to make room, if any were."""
     signatures = compiled._signatures
     if not signatures.dropped:
         return []
@@ -123,7 +123,7 @@ def _dropped(compiled: Compiled) -> list[str]:
 
 
 def _in_short(signature: Signature, said: str) -> list[str]:
-    """A signature, its variants, and the reasons of its recordings that were not said yet."""
+    """A signature, its variants, why it was recorded, and reasons that `said` does not contain."""
     replays = sorted(signature.replays, key=lambda r: -r.count)
     told = f"  {signature.shown}: {_number(len(signature.variants), 'variant')}"
     if replays:
@@ -145,7 +145,7 @@ def _in_short(signature: Signature, said: str) -> list[str]:
 
 
 def _on_gpu(replay: Replay) -> list[str]:
-    """The slowest steps of a program on a GPU, and what share of its limits they reach."""
+    """The slowest steps of a program on a GPU, and the share of the GPU's limits they reach."""
     executable = replay.executable
     assert isinstance(executable, DividedProgram)
     program = executable.grid
@@ -165,7 +165,7 @@ def _on_gpu(replay: Replay) -> list[str]:
 
 
 def _share(step: StepTiming, limits: Limits | None) -> str:
-    """How near a step comes to what the memory or the arithmetic of its GPU allows."""
+    """The share of its GPU's memory or arithmetic limit that a step reaches: the larger one."""
     if limits is None or not step.seconds:
         return ""
     memory = step.bytes / step.seconds / limits.bytes_per_second
@@ -219,7 +219,7 @@ class _Kernels:
         ]
 
     def _how(self) -> str:
-        """How they were measured, or why they were not."""
+        """How the kernels were measured, or why they were not."""
         why = next((t.why_not for _, _, t in self.timings if t.why_not is not None), None)
         if why is not None:
             return f" (not measured: {why})"
@@ -232,7 +232,7 @@ def _kind(callback: Any) -> str:
 
 
 def values_of(replay: Replay) -> list[Any]:
-    """What the inputs of a replay hold now, as far as that is known without a call."""
+    """The current values of a replay's inputs; None for those that only a call has."""
     return [
         slot.tensor._array
         if isinstance(slot, Captured)
@@ -263,12 +263,12 @@ def _kernel(seconds: float | None, title: str, origins: tuple[Origin, ...], tota
 
 
 def _layers(origins: tuple[Origin, ...]) -> str:
-    """The modules that an instruction came from."""
+    """The modules from which an instruction came."""
     return _some((o.layer for o in origins if o.layer), ", ")
 
 
 def _some(names: Iterable[str], separator: str) -> str:
-    """The first of several names, each once, and how many others there are."""
+    """The first different names, and how many more there are."""
     found = list(dict.fromkeys(names))
     shown = separator.join(found[:PARTS])
     return shown if len(found) <= PARTS else f"{shown}{separator}… ({len(found) - PARTS} more)"
@@ -335,7 +335,7 @@ def _backward(indices: Any) -> str:
 
 
 def _memory(replay: Replay, executable: Executable) -> str:
-    """What a call needs besides its inputs: what all its programs hold at the same time."""
+    """The bytes that a call needs besides its inputs, with all its programs."""
     vjp = replay.vjp
     results = sum(map(bytes_of, replay.program.results))
     arena = _arena(executable)
@@ -354,7 +354,7 @@ def _memory(replay: Replay, executable: Executable) -> str:
 
 
 def _arena(executable: Executable) -> int:
-    """Bytes that a program holds while it runs, besides its inputs and results, as far as known."""
+    """The bytes of a program's arena; 0 if its target does not say."""
     return int(executable.plan.arena) if isinstance(executable, NativeProgram) else 0
 
 
@@ -386,7 +386,7 @@ def _titled(index: int, instruction: Instruction) -> str:
 
 
 def _code(title: str, executable: Executable, language: str) -> list[str]:
-    """The text of each different kernel, under the name that it has above."""
+    """The text of each different kernel, under the same title as in the list of kernels."""
     if not isinstance(executable, NativeProgram):
         return []
     titles: dict[str, str] = {}

@@ -14,7 +14,7 @@ from ...core.tensor import Tensor
 
 
 class LeafTracker(Tape):
-    """A tape that notices which leaves are used, for calls that run eagerly, and logs nothing."""
+    """A tape that notes which leaves are used, and logs nothing."""
 
     watches = False
 
@@ -35,9 +35,9 @@ class LeafTracker(Tape):
         self.leaves[tensor.id] = tensor
 
     def rebind(self, tensor: Tensor, result: Tensor) -> None:
-        """What is changed in place does not matter here."""
+        """Ignore in-place changes."""
 
     def drop_grads(self) -> None:
-        """Forget the gradients of all leaves that were used."""
+        """Set the gradients of all leaves that were used to None."""
         for leaf in self.leaves.values():
             leaf.grad = None

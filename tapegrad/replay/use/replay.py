@@ -1,9 +1,9 @@
 """Replay: one confirmed recording, run on current memory.
 
-Comes in: a recording that two runs agreed on, and the tensors of a call. Goes out: what the
-function returns. A `Replay` knows what the recording assumed (`refusal`), compiles it at its first
+Comes in: a recording that two runs agreed on, and the tensors of a call. Goes out: the result of
+the function. A `Replay` checks what the recording assumed (`refusal`), compiles it at its first
 use, finds the memory of its inputs in each call, and leaves tensors as the recorded run left them:
-`.grad`, versions, results. Called by `compiled.py`, `undo.py` and `update.py`.
+`.grad`, versions, results. Called by `compiled.py`, `check.py`, `undo.py` and `update.py`.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _weak_references = weakref.getweakrefcount
 
 
 class DataError(Exception):
-    """A replay met data that the eager function refuses; nothing was changed."""
+    """A replay found data that the eager function refuses; no memory was changed."""
 
-    #: what a callback has raised, if one did: it may come from a signal's handler instead
+    #: the exception of a callback, if one raised: a signal handler may have raised it instead
     raised: Exception | None = None
 
 
 class Replay:
-    """A recording that was confirmed, and what must hold for it to be replayed."""
+    """A confirmed recording, and the conditions under which it can be replayed."""
 
     def __init__(
         self, recording: Recording, name: str = "an update", target: Target = DEFAULT
@@ -68,13 +68,13 @@ class Replay:
         self.executable: Executable | None = None
         self.calls_back = False  # whether parts of the program run in NumPy
         self.count = 0
-        #: groups of processes whose collectives it runs, and the recordings that it agrees with:
-        #: see `agreement.py`
+        #: the groups of its collectives; as bits, the recordings that it agrees with
+        #: (`agreement.py`)
         applied = [x for x in recording.program.applied() if x.primitive.collective]
         self.groups = list(dict.fromkeys(x.params["group"] for x in applied))
         self.recorded_in = 0
         self.program, self.slots = recording.program, recording.slots
-        #: how calls are differentiated; None if nobody can ask for it
+        #: the vjp of calls; None if no result can be differentiated
         self.vjp: CompiledVjp | None = None
         derivative = recording.derivative
         if derivative is not None:
@@ -86,11 +86,11 @@ class Replay:
         entered: Any = derivative.inputs if derivative is not None else ()
         self.entered = [s.tensor for s in entered if isinstance(s, Captured)]
         self.leaves = [t._edge is None for t in self.entered]
-        #: captured tensors, then others around the same arrays: all must keep their arrays
         self.spans = [s for s in slots if isinstance(s, Span)]
         parts = [m.tensor for s in self.spans for m in s.members if isinstance(m, Captured)]
         #: captured tensors that overlap others, if there are spans
         self.sharing_memory = parts if self.spans else None
+        #: captured tensors, then others on the same arrays: all must keep their arrays
         others = {t.id: t for t in (*recording.twins, *self.entered, *parts)}
         self.tensors = [*self.captured, *(t for i, t in others.items() if not self._captures(i))]
         self.arrays = [t._array for t in self.tensors]
@@ -99,16 +99,16 @@ class Replay:
         self.numbers = [s for s in slots if isinstance(s, Number)]
         deciding = [n for d in recording.decisions for n in d.numbers]
         self.read_numbers = list(dict.fromkeys([*self.numbers, *deciding]))
-        #: what the numbers in `read_numbers` were when last looked at, and whether they still are
+        #: the last values of `read_numbers`, and a test whether they are still the same objects
         self.seen: list[Any] | None = None
         self._same_numbers = _same_objects(self.read_numbers)
         self.number_cells = np.zeros(max(len(self.numbers), 1))
-        #: gradients that the program makes: leaf, index among the results, what allocates them,
+        #: gradients that the program makes: leaf, index among the results, allocating function,
         #: and the class, shape, dtype and strides of their arrays
         self.made_grads: list[Any] = []
-        #: other gradients that it changes: leaf, None or the slot of another tensor
+        #: other gradients that it changes: leaf, and None or the slot of another tensor
         self.other_grads = [pair for pair in recording.grads if not isinstance(pair[1], int)]
-        #: the other results: index, what allocates them, shape, dtype
+        #: by index, the other results: index, allocating function, shape, dtype
         self.made_results = {
             i: (i, allocator(self.program.device_of(v)), v.shape, v.dtype)
             for i, v in enumerate(self.program.results)
@@ -120,7 +120,7 @@ class Replay:
                 kind, strides = type(like), like.strides
                 self.made_grads.append((leaf, at, empty, kind, shape, dtype, strides))
         self.fresh = list(self.made_results.values())
-        #: results that are not contiguous: their indices, and their dimensions as memory has them
+        #: results that are not contiguous: index, and the order of dimensions in memory
         self.relaid_results = list(
             {(x.index, x.order): None for x in _made_in(recording) if x.order}
         )
@@ -133,7 +133,7 @@ class Replay:
         return any(t.id == tensor_id for t in self.captured)
 
     def confirm(self, recording: Recording) -> None:
-        """Take over the circumstances of another recording that agrees with this one."""
+        """Take over flags, hooks and aliasing from another recording that agrees with this one."""
         before = {s.tensor.id: was for s, was, _ in recording.flags if isinstance(s, Captured)}
         self.requires = [before.get(t.id, t._requires) for t in self.tensors]
         self.extras = [t._extra for t in self.tensors]
@@ -144,7 +144,7 @@ class Replay:
         self._test: Callable[[], bool] | None = None
 
     def take(self, earlier: Replay) -> None:
-        """Go on with the compiled code of an earlier recording that is the same."""
+        """Reuse the compiled code of an earlier recording that is the same."""
         if earlier.executable is not None and earlier.recording.difference(self.recording) is None:
             self._bind(earlier.executable, self.arrays)
             self.executable, self.vjp = earlier.executable, earlier.vjp
@@ -171,7 +171,7 @@ class Replay:
         return self._refused_gradients(tensors) if self.grads_read else None
 
     def pattern_test(self, pattern: tuple[Any, ...]) -> Callable[[list[Tensor]], bool]:
-        """A function that says whether leaves have gradients of the given classes, or None."""
+        """A test whether the `.grad` of each leaf has the given class, or is None."""
         tests = Conjunction()
         for leaf, kind in zip(self.recording.leaves, pattern, strict=True):
             captured = isinstance(leaf, Captured)
@@ -180,10 +180,10 @@ class Replay:
         return tests.function("tensors")
 
     def _compare_captured(self) -> str | None:
-        """Why captured tensors are not as they were; writes out the tests if they are."""
+        """Why captured tensors do not fit; None if they do, and then writes the quick test."""
         written = [s.tensor for s in self.written if isinstance(s, Captured)]
         for tensor in written:
-            own(tensor)  # memory that is lent is copied before it is written to
+            own(tensor)  # lent memory is copied before it is written to
         if not all(map(is_, map(_array_of, self.tensors), self.arrays)) and not self._moved():
             return "a captured tensor has another shape, dtype or layout"
         if list(map(_requires_of, self.tensors)) != self.requires:
@@ -200,7 +200,7 @@ class Replay:
     def _written_out(self) -> Callable[[], bool]:
         """The tests of captured tensors as one function.
 
-        Nobody else knows their arrays, so what these allow is looked at when they are new.
+        It does not test whether arrays are writable: `_compare_captured` does when they are new.
         """
         tests = Conjunction()
         for tensor, array, requires in zip(self.tensors, self.arrays, self.requires, strict=True):
@@ -217,7 +217,7 @@ class Replay:
         return tests.function()
 
     def _refused_gradients(self, tensors: list[Tensor]) -> str | None:
-        """Why gradients that are read do not fit."""
+        """Why gradients that the program reads do not fit; None if they do."""
         grads = [slot.find(tensors) for slot in self.grads_read]
         memories = _memories(g._array for g in grads)
         if len(memories) < len(grads):
@@ -234,14 +234,14 @@ class Replay:
         return None
 
     def _hooks_hold(self) -> bool:
-        """Whether captured tensors have the hooks that they had; notes where they keep them."""
+        """Whether captured tensors have the same hooks; if so, takes their current `_extra`."""
         if [_hooks_of(t) for t in self.tensors] != self.hooks:
             return False
         self.extras = [t._extra for t in self.tensors]
         return True
 
     def overlap(self, tensors: list[Tensor]) -> list[tuple[int, ...]]:
-        """For each argument, the captured tensors whose bytes it shows."""
+        """For each argument, the captured tensors that it overlaps."""
         owners, owner_of = self.owners, storage.owner_of
         found = []
         for tensor in tensors:
@@ -254,12 +254,12 @@ class Replay:
         start, end = bounds(array)
         spans = [bounds(a) for a in self.arrays]
         shown = [i for i, (a, b) in enumerate(spans) if a < end and start < b]
-        # Values of the tensors behind the captured ones may come from arguments.
+        # Values of the tensors after the captured ones may come from arguments.
         distances = [spans[i][0] - start for i in shown if i >= len(self.captured)]
         return (*shown, *distances)
 
     def _numbers_hold(self) -> bool:
-        """Read the numbers anew; False if one decides otherwise than it did."""
+        """Read the numbers if they changed; False if a decision on them comes out differently."""
         if self.seen is None or not self._same_numbers(self.seen):
             values = [n.read() for n in self.read_numbers]
             if not all(d.holds() for d in self.recording.decisions):
@@ -269,7 +269,7 @@ class Replay:
         return True
 
     def _moved(self) -> bool:
-        """Whether captured tensors with new memory can be taken as they are."""
+        """Whether captured tensors with new memory still fit; if so, binds that memory."""
         for i, (tensor, array) in enumerate(zip(self.tensors, self.arrays, strict=True)):
             now = tensor._array
             if now is not array and (i >= len(self.captured) or layout_of(now) != layout_of(array)):
@@ -279,7 +279,7 @@ class Replay:
             return False
         self.owners = {id(storage.owner_of(a)) for a in arrays}
         self.memories = _memories(arrays)
-        # What an interrupt leaves half bound is bound again, for only then it counts as seen.
+        # `self.arrays` is set last: if an interrupt leaves this half done, the next call repeats.
         if self.executable is not None:
             self._bind(self.executable, arrays)
         self.arrays = arrays
@@ -294,7 +294,7 @@ class Replay:
         self.executable = executable
 
     def _bind(self, executable: Executable, captured: list[Any]) -> None:
-        """Say which arrays stay the same from call to call."""
+        """Bind the arrays that stay the same from call to call."""
         self.calls_back = any(not c.primitive.collective for c in executable.callbacks)
         arrays = iter(captured)
         bound: dict[int, Any] = {}
@@ -309,12 +309,12 @@ class Replay:
         self.moving = list(moving.values())
         executable.bind(bound)
         executable.expect(list(moving))
-        # Looking up the changes of captured memory once saves 0.3 µs for each tensor of a call.
+        # Looking up the changes of captured memory once saves 0.3 µs per tensor in each call.
         fixed = [s.tensor._array for s in self.written if isinstance(s, Captured)]
         self.changes = storage.changes_of(fixed)
 
     def run(self, tensors: list[Tensor], call: Any = None) -> Any:
-        """Do what the recorded run did; returns its result and the values that it stored."""
+        """Repeat the recorded run; returns its result and the values that it stored."""
         executable, recording = self.executable, self.recording
         assert executable is not None
         inputs = [slot.find(tensors)._array for slot in self.moving]
@@ -367,7 +367,7 @@ class Replay:
     def _attempt(
         self, executable: Executable, arrays: tuple[Any, ...], tensors: list[Tensor]
     ) -> None:
-        """Run a program with callbacks, which may raise when other parts have written already."""
+        """Run a program with callbacks, which may raise after other parts have written."""
         written = [slot.find(tensors)._array for slot in self.written]
         before = [array.copy() for array in written]
         refused = DataError()
@@ -388,7 +388,7 @@ class Replay:
         entry: Entry | None,
         known: dict[int, Any],
     ) -> Any:
-        """A result of the function, from its position in the recorded tree of results."""
+        """A result of the function, made from its leaf in the recorded tree of results."""
         if leaf.__class__ is Made:
             tensor = wrap(made[leaf.index])
             if leaf.spent is not None:
@@ -416,12 +416,12 @@ class Replay:
 
 
 def _memories(arrays: Iterable[Any]) -> set[int]:
-    """The objects that own the memory of arrays, by id."""
+    """The ids of the objects that own the memory of arrays."""
     return {id(memory_of(a)) for a in arrays}
 
 
 def _made_in(recording: Recording) -> Iterator[Made]:
-    """The results that the program makes; those of which a result shows a part, too."""
+    """The results that the program makes, including the bases of results that are views."""
     for leaf in leaves(recording.results):
         while isinstance(leaf, Part):
             leaf = leaf.base
@@ -430,13 +430,13 @@ def _made_in(recording: Recording) -> Iterator[Made]:
 
 
 def _laid_out(array: Any, order: tuple[int, ...]) -> Any:
-    """A copy of an array, with its dimensions in this order in memory."""
+    """A copy of an array whose dimensions have this order in memory."""
     copy = array.transpose(order).copy()
     return copy.transpose(sorted(range(len(order)), key=order.__getitem__))
 
 
 def _same_objects(numbers: list[Number]) -> Callable[[list[Any]], bool]:
-    """A function that says whether numbers are the objects in a list."""
+    """A test whether the numbers are still the objects in a list."""
     tests = Conjunction()
     for i, number in enumerate(numbers):
         item = "" if number.index is None else f"[{number.index}]"
@@ -445,7 +445,7 @@ def _same_objects(numbers: list[Number]) -> Callable[[list[Any]], bool]:
 
 
 def _leading_to(result: Made, tensors: list[Tensor]) -> Entry | None:
-    """The used-up history of a result, which leads to the arguments of this call."""
+    """The used-up history of a result, leading to the arguments of this call."""
     spent = result.spent
     if spent is None or not result.arguments:
         return spent
@@ -460,24 +460,24 @@ def _hooks_of(tensor: Tensor) -> tuple[tuple[int, ...], ...]:
 
 
 def _hooks_in(extra: Any) -> tuple[tuple[int, ...], ...]:
-    """The keys under which hooks are kept."""
+    """The keys of the hooks and of the post hooks."""
     return tuple(extra.hooks), tuple(extra.post_hooks)
 
 
 def _writable(tensor: Tensor) -> bool:
-    """Whether memory can be written to; what is lent is copied before that."""
+    """Whether a tensor's memory can be written to; lent memory is copied first."""
     if tensor._extra is not None:
         own(tensor)
     return is_writable(tensor._array)
 
 
 def _reusable(leaf: Tensor, kind: Any, shape: Any, dtype: Any, strides: Any) -> Any:
-    """The array of a leaf's gradient if nobody else can see it: its memory may be written again."""
+    """The array of a leaf's gradient, if nothing else refers to it, so it can be overwritten."""
     grad = leaf._grad
     if grad is None or grad.__class__ is not Tensor:
         return None
     array = grad._array
-    # Two references each: from the leaf or the tensor, and from this frame.
+    # Two references each: one from its owner (the leaf or the gradient), one from this frame.
     if (
         _references(grad) > _ALONE
         or _references(array) > _ALONE
@@ -497,7 +497,7 @@ def _reusable(leaf: Tensor, kind: Any, shape: Any, dtype: Any, strides: Any) -> 
 
 
 def _counting() -> int:
-    """What `sys.getrefcount` itself adds: it differs between versions of Python."""
+    """The references that `sys.getrefcount` itself adds: versions of Python differ."""
     lone: list[Any] = []
     return sys.getrefcount(lone) - 1
 

@@ -1,10 +1,10 @@
-"""Scale: what a compiled step would take on more processes than there are here.
+"""Scale: predict the time of a compiled step on more processes than there are here.
 
 Comes in: a replay, the numbers of ranks, and the latency and bandwidth of a network. Goes out: a
-`Scaling`, which prints as a table. Kernels are timed on this machine, on made-up data. Collectives
-cost what the usual model says: a message of n bytes takes `latency + n / bandwidth`, and a
-collective is the faster of a ring and a tree of messages. One that is begun before it is waited for
-runs beside the kernels in between. Every rank does the work of one rank here (weak scaling).
+`Scaling`, which prints as a table. Kernels are timed on this machine, on made-up data. A message of
+n bytes costs `latency + n / bandwidth`, and a collective is the faster of a ring and a tree of
+messages. A collective runs beside the kernels between its start and its wait. Every rank does the
+work of one rank here (weak scaling). Called by `Compiled.scale`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .replay import Replay
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Seconds that a message takes to arrive, and bytes that follow in a second."""
+    """The latency of a message in seconds, and the bandwidth in bytes per second."""
 
     latency: float
     bandwidth: float
 
     def seconds(self, kind: str, size: int, ranks: int) -> float:
-        """What a collective on `size` bytes of each rank takes."""
+        """The seconds that a collective on `size` bytes of each rank takes."""
         if ranks < 2:
             return 0.0
         steps, sent = math.ceil(math.log2(ranks)), size / self.bandwidth
@@ -52,7 +52,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A step on so many ranks: seconds of all collectives, of those waited for, and of all."""
+    """A step on so many ranks: seconds in collectives, waiting for them, and in total."""
 
     ranks: int
     communication: float
@@ -115,9 +115,9 @@ def _simulated(
     seconds: Callable[[str, int, int], float],
     overlap: bool,
 ) -> Prediction:
-    """Walk through a program: kernels one after another, begun collectives beside them."""
+    """Simulate a program: kernels one after another, started collectives beside them."""
     now = free = waiting = communication = 0.0
-    ends: dict[int, float] = {}  # by the handle of a collective that was begun
+    ends: dict[int, float] = {}  # by handle of a started collective: the second when it ends
     for part in parts:
         if not isinstance(part, Callback):
             now += part
@@ -140,6 +140,6 @@ def _simulated(
 
 
 def _bytes(part: Callback) -> int:
-    """What a collective moves of this rank."""
+    """The bytes of a collective's operands on this rank."""
     given = [x for x in part.inputs if isinstance(x, View)]
     return sum(size_of(x.shape) * int(x.root.dtype.itemsize) for x in given)

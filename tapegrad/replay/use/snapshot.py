@@ -1,4 +1,4 @@
-"""Snapshots: what tensors from outside held at a moment, to restore it later.
+"""Snapshots: the state of tensors from outside, to restore it later.
 
 Taken before a function runs that will run a second time from the same state: to replay what was
 just recorded (`undo.py`, `update.py`), and to compare a replay with an eager run (`check.py`).
@@ -23,7 +23,7 @@ class Snapshot:
         leaves: Iterable[Tensor] = (),
         flagged: Iterable[Tensor] = (),
     ) -> None:
-        """As all of them are now. The memory of gradients counts only if it is among `arrays`."""
+        """Copy the current state. The memory of gradients is copied only if it is in `arrays`."""
         self._memory = [(array, array.copy()) for array in arrays]
         self._grads = [(leaf, leaf._grad) for leaf in leaves]
         self._flags = [(tensor, tensor._requires) for tensor in flagged]
@@ -35,14 +35,14 @@ class Snapshot:
         grads: Iterable[tuple[Tensor, Tensor | None]],
         flags: Iterable[tuple[Tensor, bool]],
     ) -> Snapshot:
-        """As they were when somebody took note: arrays with copies, leaves with gradients."""
+        """Build a snapshot from state noted earlier: arrays with copies, leaves with gradients."""
         snapshot = cls()
         snapshot._memory, snapshot._grads, snapshot._flags = list(memory), list(grads), list(flags)
         return snapshot
 
     def restore(self) -> None:
-        """Make everything as it was."""
-        # What was noted several times comes back to what it was at first.
+        """Restore the state."""
+        # In reverse, so that memory noted several times gets its first contents back.
         for array, values in reversed(self._memory):
             array[...] = values
         for leaf, grad in self._grads:

@@ -1,9 +1,9 @@
 """The targets that compiled functions can be built for, by name.
 
 Comes in: the name of a backend, or a target that the user registers. Goes out: a `Target`. A
-function is compiled for a backend; each of its programs is built for the target of the device that
-it was recorded on (`target_for`). Called by `compiled.py`, `update.py` and `replay.py`;
-`register_target` is public.
+function is compiled for a backend; each of its programs is built for the target of the device on
+which it was recorded (`target_for`). Called by `compiled.py`, `update.py`, `eager.py` and
+`replay.py`; `register_target` is public.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..ir.program import Program
 from ..ir.target import Executable, Target
 from ..reference.target import CuPyTarget, NumPyTarget
 
-#: native code on the CPU, which is what everything runs on that does not ask for another
+#: native code on the CPU: the target of everything that asks for no other
 DEFAULT = CPU()
 
 #: the names of the library's own targets
@@ -27,7 +27,7 @@ _targets: dict[str, Target] = {
     target.name: target for target in (DEFAULT, NumPyTarget(), CuPyTarget(), CUDA())
 }
 
-#: other names of backends: the targets that they stand for, or None for no compiling at all
+#: other names of backends: the target of each, or None for no compilation at all
 BACKENDS: dict[str, str | None] = {"inductor": "cpu", "native": "cpu", "eager": None}
 
 
@@ -45,7 +45,7 @@ def register_target(target: Target) -> None:
 
 
 def unregister_target(name: str) -> None:
-    """Forget a target that was registered; functions compiled for it keep it."""
+    """Forget a registered target; functions compiled for it keep it."""
     if name not in _targets or name in BUILT_IN:
         raise ValueError(f"no target named {name!r} was registered")
     del _targets[name]
@@ -62,7 +62,7 @@ def target_of(name: str) -> Target:
 
 
 def target_for(asked: Target, device: Device) -> Target:
-    """The target of programs on a device, where nobody asked for another than the default."""
+    """The target of programs on a device: its own, if `asked` is the default target."""
     if device.type == "cpu" or asked.name != DEFAULT.name:
         return asked
     found = _targets[device.type]
@@ -72,14 +72,14 @@ def target_for(asked: Target, device: Device) -> Target:
 
 
 def unfit(target: Target, device: Device) -> str | None:
-    """Why a target cannot have programs on a device; None if it can."""
+    """Why a target cannot run programs on a device; None if it can."""
     if device.type in getattr(target, "devices", ("cpu",)):
         return None
     return f"the backend {target.name!r} has no programs for tensors on {device}"
 
 
 class Budgeted:
-    """A target whose programs take a limited number of bytes for their values."""
+    """A target whose programs may take a limited number of bytes for their values."""
 
     def __init__(self, target: Target, budget: int) -> None:
         self.name = target.name

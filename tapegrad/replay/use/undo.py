@@ -1,9 +1,9 @@
 """Undo: a recorded call is undone, so that its replay can replace it.
 
 Native code rounds differently from eager operations. If recorded calls left eager values behind, a
-training that is interrupted and resumed would differ from one that was replayed all the way. So
+training that is interrupted and resumed would differ from one that was replayed throughout. So
 what a recorded call changed is restored, and the recording is replayed in the same call.
-`UndoableCapture` keeps what that needs; `Undo` does it. Called by `compiled.py`.
+`UndoableCapture` keeps the old state; `Undo` restores it. Called by `compiled.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .snapshot import Snapshot
 
 
 class UndoableCapture(Capture):
-    """A capture that remembers what the memory from outside held, and which tensors were made."""
+    """A capture that keeps the old contents of memory from outside."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class UndoableCapture(Capture):
         sharing: Sequence[Tensor] | None = None,
     ) -> None:
         super().__init__(arguments, strict, sharing)
-        #: tensors from outside that were written to, with copies of what they held, in order
+        #: (tensor, array, copy of its old contents) for each write to memory from outside, in order
         self.overwritten: list[tuple[Tensor, Any, Any]] = []
         self._kept: set[tuple[int, int]] = set()  # ids of their tensors and arrays
         #: ids of the arrays that own memory from outside
@@ -45,22 +45,22 @@ class UndoableCapture(Capture):
         root = tensor if tensor._view is None else tensor._view[0]
         array = tensor._array
         if (tensor.id, id(array)) in self._kept:
-            return  # what it held at first is what counts
+            return  # the first contents count
         if root.id <= self.start or id(owner_of(array)) in self.owners:
             self._kept.add((tensor.id, id(array)))
             self.overwritten.append((tensor, array, array.copy()))
 
     def undo(self) -> Undo:
-        """What is needed to go back; it does not keep this capture alive."""
+        """The state to restore; it does not keep this capture alive."""
         return Undo(self)
 
 
 class Undo:
-    """What a captured run changed, and what it was before."""
+    """What a captured run changed, with the state before it."""
 
     def __init__(self, capture: UndoableCapture) -> None:
         self.overwritten = capture.overwritten
-        self.number = storage.latest  # of the newest change of memory
+        self.number = storage.latest  # the number of the latest change of memory
         self.born = capture.born
         self.grads = list(capture.first_grads.values())
         self.flags = list(capture.first_flags.values())
@@ -68,7 +68,7 @@ class Undo:
     def back(
         self, replay: Replay, tensors: list[Tensor], result: Any, witness: Any
     ) -> Snapshot | None:
-        """Go back to before the run; returns what leads forward again, None if it cannot be."""
+        """Restore the state before the run; returns the state after it, None if it is kept."""
         if not self._can_go_back(result, witness):
             return None
         if replay.executable is None:
@@ -94,9 +94,9 @@ class Undo:
         return repeated
 
     def _can_go_back(self, result: Any, witness: Any) -> bool:
-        """Whether nobody but the caller sees a tensor that the run has made.
+        """Whether only the result and `.grad` refer to tensors that the run has made.
 
-        New state of an optimizer is one: no replay can make it.
+        New state of an optimizer, for example, cannot be undone: no replay makes it.
         """
         if any(tensor._array is not array for tensor, array, _ in self.overwritten):
             return False

@@ -1,8 +1,9 @@
 """In-place updates of tensors as programs, outside of compiled functions.
 
-Comes in: a function without results that changes existing tensors, such as an optimizer's step. It
-is recorded once, what the recording changed is undone, and from then on it is replayed, also in the
-call that recorded it, so a run repeats bit for bit. Called by `optim/optimizer.py`.
+Comes in: a function without results that changes existing tensors, such as an optimizer's step.
+Goes out: the changed tensors. The function is recorded once and the recorded run is undone; then
+that call and all later ones are replayed, so a run repeats bit for bit. Called by
+`optim/optimizer.py`.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from .replay import Replay
 from .snapshot import Snapshot
 from .targets import DEFAULT, target_for
 
-#: elements below which an update of fewer tensors than this runs in Python. Python takes 20 µs for
-#: each (SGD) to 100 µs (Adam), native code 20 to 30 µs for all; its first call takes 20 ms, and 300
-#: ms where kernels are not cached: a network of 6 tensors with Adam takes 0.37 instead of 0.89 ms a
-#: step, and has those back after some hundred steps
+#: an update of fewer elements and fewer tensors than this runs in Python. Python takes 20 µs (SGD)
+#: to 100 µs (Adam) for each tensor, native code 20 to 30 µs for all; its first call takes 20 ms, or
+#: 300 ms if kernels are not cached. A network of 6 tensors with Adam takes 0.37 instead of 0.89 ms
+#: per step, which pays for the first call after some hundred steps
 SMALL_UPDATE = 4096
 FEW_TENSORS = 4
-#: recordings that are kept: they differ in which tensors have a gradient; the one used longest ago
-#: goes
+#: most recordings that are kept, which differ in the tensors that have a gradient; past that, the
+#: least recently used one is dropped
 MOST_RECORDINGS = 8
 
 
@@ -42,10 +43,10 @@ class Update:
     def run(
         self, function: Callable[[], None], key: Any, tensors: Callable[[], Sequence[Tensor]]
     ) -> None:
-        """Do what `function` does to the tensors that `tensors` gives.
+        """Do what `function` does to the tensors that `tensors` returns.
 
-        `key` says all that decides what that is, but for numbers read with `runtime_number` and
-        `decided`. If the function makes new tensors that are to stay, it is run as it is.
+        `key` must contain everything that decides what that is, except numbers read with
+        `runtime_number` and `decided`. A function that makes new tensors that stay runs eagerly.
         """
         if STATE.mode & ~GRAD:
             function()
@@ -94,7 +95,7 @@ class Update:
 
 
 def _repeated(replay: Replay) -> bool:
-    """Replay, if what the recording took for granted still holds."""
+    """Replay, if the recording's assumptions still hold; whether they do."""
     if replay.refusal([]) is not None:
         return False
     replay.run([])
@@ -102,7 +103,7 @@ def _repeated(replay: Replay) -> bool:
 
 
 def pays(changed: Sequence[Tensor], gradients: Sequence[Tensor]) -> bool:
-    """Whether native code may change tensors by their gradients, and is worth calling."""
+    """Whether native code can update tensors from their gradients, and is faster than Python."""
     arrays = [t._array for t in changed]
     return (
         (len(arrays) >= FEW_TENSORS or sum([a.size for a in arrays]) >= SMALL_UPDATE)

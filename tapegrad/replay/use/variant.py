@@ -1,9 +1,9 @@
-"""Variants: recordings of one signature, each with the world that it was made in.
+"""Variants: recordings of one signature, each with the world in which it was made.
 
-A `Signature` keeps what is known about calls with like arguments. A `Variant` is one world and what
-happens in it: a replay with its effects on Python objects, or a reason to run eagerly. Several
-variants may share a replay, as training and evaluation of a model without dropout do. Called by
-`compiled.py` and `explain.py`.
+A `Signature` is the state of all calls with like arguments. A `Variant` has one world, and either a
+replay with its effects on Python objects, or a reason to run eagerly. Several variants may share a
+replay, as training and evaluation of a model without dropout do. Called by `compiled.py` and
+`explain.py`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ..trace.effects import Effects
 from ..trace.signature import Arguments, aliasing_of, unlike
 from .replay import Replay
 
-#: worlds that are remembered for one signature, at most; the one used longest ago goes
+#: most variants of one signature; past that, the least recently used one is dropped
 MOST_VARIANTS = 32
-#: recordings that wait for one that agrees with them, at most
+#: most recordings that wait for another one to agree with
 MOST_PENDING = 16
 
 
 class Variant:
-    """One world, and what happens in it."""
+    """One world, with the replay or the reason to run eagerly."""
 
     def __init__(
         self,
@@ -47,19 +47,18 @@ class Variant:
         self.replay = replay
         self.eager = eager
         self.effects = Effects() if effects is None else effects
-        #: where tensors stand that are other ones in each call, with the facts of those that the
-        #: recorded call found there; they follow the arguments
+        #: references to tensors that each call replaces, with the facts of the recorded ones; these
+        #: tensors follow the arguments
         self.moving = moving or []
         self.overlaps = sharing
-        #: the class of each leaf's gradient, or None where there was none; other worlds may share
-        #: the replay and differ in that
+        #: the class of each leaf's gradient, or None; variants that share a replay may differ in it
         self.pattern = pattern
-        #: for each argument, the captured tensors whose bytes it showed
+        #: for each argument, the captured tensors that it overlapped
         self.overlap = overlap or []
         self._has_pattern: Callable[[list[Tensor]], bool] | None = None
 
     def tensors(self, call: Arguments) -> list[Tensor] | None:
-        """The tensors of a call, and those that references lead to; None if one is gone."""
+        """The arguments of a call, then the tensors of `moving`; None if one does not fit."""
         if not self.moving:
             return call.tensors
         found = call.tensors.copy()
@@ -71,18 +70,18 @@ class Variant:
         return found if aliasing_of(found) == self.overlaps else None
 
     def fits(self, call: Arguments) -> list[Tensor] | None:
-        """The tensors to replay on; None if something is another object than it was."""
+        """The tensors to replay on; None if the variant does not fit this call."""
         tensors = self.tensors(call)
         if tensors is None or not self.world.holds(tensors, call.objects, find_walk):
             return None
         if call.containers and not self.world.reach.seen.keys().isdisjoint(
             map(id, call.containers)
         ):
-            return None  # reached in two ways
+            return None  # the walk also reaches a container of the arguments
         return tensors if self._refused_on(tensors) is None else None
 
     def _refused_on(self, tensors: list[Tensor]) -> str | None:
-        """Why the replay does not fit, where there is one."""
+        """Why the replay does not fit; None if it does, or if there is no replay."""
         if self.replay is None:
             return None
         if self._has_pattern is None:
@@ -100,7 +99,7 @@ class Variant:
         return World(self.world.scope, self.world.roots, given, call.objects)
 
     def difference(self, call: Arguments) -> str | None:
-        """What is another value than it was; where nothing is, the objects of now are taken."""
+        """What has changed in the world; if nothing has, the world adopts the current objects."""
         quick = self.world.changed_value()
         if quick is not None:
             return quick
@@ -124,23 +123,23 @@ class Variant:
 
 
 class Signature:
-    """What is known of calls with like arguments."""
+    """The state of all calls with like arguments."""
 
     def __init__(self, key: Any, shown: str) -> None:
         self.key = key
         self.shown = shown
-        #: a short test of arguments that says yes only if they give the key
+        #: a quick test of arguments: if it says yes, they have this key
         self.is_like: Callable[[tuple[Any, ...]], bool] = unlike
         self.variants: list[Variant] = []
         #: whether a recording met a collective
         self.communicates = False
         self.scope: Scope | None = None
-        #: functions of hooks on tensors, with names for them
+        #: hook functions of tensors, with names for them
         self.hooked: list[tuple[str, Any]] = []
-        #: recordings that were not confirmed yet, with the worlds that they were made in
+        #: recordings that are not confirmed yet, with their worlds
         self.pending: list[tuple[World | None, Replay]] = []
         self.recordings = 0
-        #: recordings since the latest replay, and how many of them disagreed for no known reason
+        #: recordings since the latest replay; those of them that disagreed in an equal world
         self.strikes = 0
         self.disagreements = 0
         self.reasons: list[str] = []
@@ -148,7 +147,7 @@ class Signature:
         self.difference: str | None = None
         #: the world of the latest recording
         self.latest: World | None = None
-        #: where tensors stood in the latest recording, and the paths where they change
+        #: tensor ids by place in the latest recording; the places whose tensors change
         self._tensors: dict[tuple[int, str], int] = {}
         self._changing: set[tuple[int, str]] = set()
         self._references: list[tuple[Reference, Any]] = []
@@ -161,7 +160,7 @@ class Signature:
         return None if self._overlapping is None else list(self._overlapping.values())
 
     def learn_sharing(self, tensors: list[Tensor]) -> bool:
-        """Remember captured tensors that overlap others; whether that was not known before."""
+        """Note captured tensors that overlap others; whether one of them is new."""
         known = self._overlapping
         if known is None:
             known = self._overlapping = weakref.WeakValueDictionary()
@@ -183,7 +182,7 @@ class Signature:
         return World(self.scope, roots, call.tensors, call.objects)
 
     def moving(self, world: World | None) -> list[Tensor]:
-        """Tensors that are found anew in every call, since other ones stand there each time."""
+        """Tensors that each call must look up again, because they are replaced between calls."""
         self._references = []
         if world is None:
             return []
@@ -206,7 +205,7 @@ class Signature:
         return list(found.values())
 
     def cover(self, seen: Scope) -> bool:
-        """Take in the code that ran; whether all of it was known before it ran."""
+        """Add the code that ran to the scope; whether the scope covered it before."""
         if self.scope is None:
             self.scope = seen
             return False
@@ -216,14 +215,14 @@ class Signature:
         return False
 
     def compare(self, world: World | None, replay: Replay) -> Replay | None:
-        """An earlier recording of the same world that agrees with a new one, which waits if not."""
+        """An earlier recording of an equal world that agrees; the new one joins `pending`."""
         agreeing = None
         waiting = []
         for earlier, other in self.pending[-MOST_PENDING:]:
             known = earlier is not None and world is not None
             same = earlier is None or world is None or earlier.difference(world) is None
             alike = other.recording.case == replay.recording.case
-            # Before the first recording nobody knew what to look at, so its effects are unknown.
+            # The first recording had no scope yet, so its effects are unknown.
             difference = other.recording.difference(replay.recording, ends=known)
             if difference is None and same:
                 agreeing = other
@@ -244,7 +243,7 @@ class Signature:
         pattern: tuple[Any, ...],
         tensors: list[Tensor],
     ) -> None:
-        """Remember what happens in a world, if it is known."""
+        """Keep a variant for a world, if the world is known."""
         if world is None:
             return
         self.pending = [pair for pair in self.pending if pair[1] is not replay]
@@ -257,6 +256,6 @@ class Signature:
         self.disagreements = self.strikes = 0
 
     def keep(self, variant: Variant) -> None:
-        """Remember a variant; past the limit, the one used longest ago goes."""
+        """Keep a variant; past the limit, drop the least recently used one."""
         self.variants.insert(0, variant)
-        del self.variants[MOST_VARIANTS:]  # they keep objects of the user alive
+        del self.variants[MOST_VARIANTS:]  # variants keep the user's objects alive
