@@ -4,16 +4,16 @@ Comes in: an `Attention`. Goes out: a `Kernel`. No thread ever has more than a t
 so memory grows with the length of a sequence and not with its square.
 
     forward    a step is a block of queries. It goes over the keys, and keeps the largest score and
-               the sum of powers of each row; when a larger score comes, the row of `out` so far is
-               scaled down ("online softmax").
-    backward   makes each tile of probabilities again from `lse`. A step is a whole batch; if there
+               the sum of exponentials of each row; when a larger score comes, the row of `out` so
+               far is scaled down ("online softmax").
+    backward   recomputes each tile of probabilities from `lse`. A step is a whole batch; if there
                are too few batches for the threads, it is a block of keys or a block of queries, and
-               every tile is made twice.
+               every tile is recomputed twice.
 
 Sizes and strides are numbers in the kernel's table, so one function serves all lengths and head
-sizes of a dtype and a kind of mask. `gemm.py` writes the products of tiles. Those on the diagonal
-of causal attention are products with triangles: a key does not even meet the queries before it.
-Called by `emit.py`.
+sizes of a dtype and a kind of mask. `gemm.py` writes the products of tiles. Causal attention uses
+products with triangles on the diagonal, and skips keys that come after a query. Called by
+`emit.py`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from .attention_dropout import dropped, row_elements, table_numbers, write_facto
 from .gemm import multiplication, packed_bytes
 from .kernel import Kernel, with_entry
 
-#: the numbers of every kernel; then come the rows' strides of all operands, the mask's column
-#: stride, and for each batch dimension its size and the steps of all operands
+#: the numbers in a kernel's table; then come the row strides of all operands, the mask's column
+#: stride, and for each batch dimension its size and the strides of all operands
 NUMBERS = (
     *("queries", "keys", "features", "value_features", "scale", "down", "across", "whole"),
     *("threshold", "kept"),
@@ -45,7 +45,7 @@ NUMBERS = (
 FORWARD = ("q", "k", "v", "out", "lse")
 BACKWARD = ("q", "k", "v", "g", "lse", "delta", "g_q", "g_k", "g_v")
 
-#: what is computed for an element, in the language of expressions
+#: what is computed for an element; `power` is the exponential function
 POWER = Primitive("power", lambda x: x, ELEMENTWISE, ("x",), expression="power(x)")
 LOGARITHM = Primitive("logarithm", lambda x: x, ELEMENTWISE, ("x",), expression="log(x)")
 
@@ -102,7 +102,7 @@ class AttentionWriter:
     # -- what both directions use ----------------------------------------------------------------
 
     def real(self, bits: str) -> str:
-        """A number of the table that is the bits of a double."""
+        """A float from a number of the table, which holds the bits of a double."""
         double = self.code.value(f"bitcast i64 {bits} to double")
         if self.dtype != FLOAT32:
             return double
@@ -115,8 +115,8 @@ class AttentionWriter:
         return self.code.call("i64", "llvm.smax.i64", ("i64", x), ("i64", y))
 
     def alternating(self, turn: str, blocks: str) -> str:
-        """The blocks in the order first, last, second, ...: of causal attention, two neighbours
-        have as much to do as any others, so threads can share a head evenly.
+        """The block of a turn, in the order first, last, second, ...: in causal attention, each
+        pair of neighbours then has the same work, so threads can share a head evenly.
         """
         code = self.code
         half = code.value(f"lshr i64 {turn}, 1")
@@ -126,7 +126,7 @@ class AttentionWriter:
         return code.value(f"select i1 {odd}, i64 {back}, i64 {half}")
 
     def bases(self, batch: str) -> dict[str, str]:
-        """Where each operand begins in a batch, and which one it is, as `self.batch`."""
+        """Pointers to the operands of a batch; sets `self.batch`, its number."""
         code, self.batch = self.code, batch
         terms: dict[str, list[tuple[str, str]]] = {name: [] for name in self.names}
         rest = batch
@@ -181,9 +181,9 @@ class AttentionWriter:
         adds: str,
         diagonal: tuple[str, str, str],
     ) -> None:
-        """A product of a tile of probabilities: with a triangle if it crosses the diagonal.
+        """A product with a tile of probabilities: with a triangle if the tile crosses the diagonal.
 
-        `diagonal` says whether it does, where, and which triangle of x counts.
+        `diagonal` says whether it does, where, and which triangle of x is used.
         """
         code = self.code
         crosses, first, triangle = diagonal
@@ -196,7 +196,7 @@ class AttentionWriter:
             self.multiply(x, y, out, sizes, adds)
 
     def limit(self, query: str, left: str, columns: str) -> str:
-        """How many columns of a tile that begins at key `left` count for a query."""
+        """How many columns of a tile that begins at key `left` a query attends to."""
         if not self.causal:
             return columns
         code = self.code
@@ -204,7 +204,7 @@ class AttentionWriter:
         return self.most(self.least(own, columns), "0")
 
     def padded(self, count: str) -> str:
-        """A number of elements rounded up to what LLVM's loops do at a time."""
+        """A number of elements rounded up to LLVM's unrolling of loops."""
         whole = tuning.ATTENTION_ROW_GRAIN
         return self.code.value(
             f"and i64 {self.code.value(f'add i64 {count}, {whole - 1}')}, {-whole}"
@@ -257,7 +257,7 @@ class AttentionWriter:
         return dropped(self.code, Register(x, self.dtype), factors, column).text
 
     def clear(self, name: str, base: str, first: str, end: str, columns: str) -> None:
-        """Zeros in some rows of a result."""
+        """Fill some rows of a result with zeros."""
         code = self.code
         size = code.value(f"mul nsw i64 {columns}, {self.dtype.itemsize}")
         with code.loop(first, end) as row:
@@ -315,7 +315,7 @@ class AttentionWriter:
         later: str,
         running: tuple[str, str],
     ) -> None:
-        """Powers of a row of scores, of which the largest so far is 1."""
+        """Replace a row of scores by exponentials, scaled so that the largest so far is 1."""
         code = self.code
         limit = self.limit(query, left, columns)
         line = code.element(scores, self.dtype, code.position("0", [(row, str(self.tile.lead))]))
@@ -357,7 +357,7 @@ class AttentionWriter:
             self.store(self.op("fmul", self.load(there), factor), there)
 
     def shift_of(self, largest: str) -> str:
-        """What is taken off the scores of a row: 0 where all are -inf, which have powers of 0."""
+        """What is subtracted from the scores of a row: their maximum, or 0 if all are -inf."""
         endless, zero = self.is_infinite(largest), self.constant(0.0)
         return self.code.value(f"select i1 {endless}, {self.kind} {zero}, {self.kind} {largest}")
 
@@ -367,10 +367,10 @@ class AttentionWriter:
         return self.code.value(f"fcmp oeq {self.kind} {distance}, {self.constant(math.inf)}")
 
     def largest(self, line: str, limit: str, before: str) -> str:
-        """The largest of a row of scores and of those before, which may pass over NaN.
+        """The largest of a row of scores and of those before; it may ignore NaN.
 
-        Puts -inf behind them, up to where the next loop goes. Written in vectors: LLVM vectorises
-        no comparison that says what becomes of NaN.
+        Pads the row with -inf, as far as the next loop goes. Written in vectors, because LLVM
+        vectorises no comparison whose result for NaN is defined.
         """
         code, lanes, vector = self.code, self.lanes, self.vector
         bits, wide = f"<{lanes} x i1>", f"<{lanes} x i64>"
@@ -407,7 +407,7 @@ class AttentionWriter:
         return code.value(f"select i1 {larger}, {self.kind} {inside}, {self.kind} {before}")
 
     def finish(self, base: dict[str, str], row: str, query: str, top: str, total: str) -> None:
-        """Divide a row of `out` by its sum of powers, and keep the logarithm of that."""
+        """Divide a row of `out` by its sum of exponentials, and store the log-sum-exp in `lse`."""
         code = self.code
         sum_ = self.load(code.element(total, self.dtype, row))
         empty = code.value(f"fcmp oeq {self.kind} {sum_}, {self.constant(0.0)}")
@@ -479,7 +479,7 @@ class AttentionWriter:
         left: str,
         wanted: tuple[str, str],
     ) -> None:
-        """What the scores of one tile add to the gradients."""
+        """Add the share of one tile of scores to the gradients."""
         code, number, lead = self.code, self.number, str(self.tile.lead)
         probabilities, slopes = tiles
         rows = code.value(f"sub nsw i64 {number['queries']}, {first}")
@@ -531,7 +531,7 @@ class AttentionWriter:
         left: str,
         columns: str,
     ) -> None:
-        """Scores become probabilities, and their gradients those of the products before scaling."""
+        """Replace scores by probabilities, and gradients of probabilities by those of q @ k.T."""
         code = self.code
         limit = self.limit(query, left, columns)
         inside = code.position("0", [(index, str(self.tile.lead))])
@@ -543,8 +543,8 @@ class AttentionWriter:
             mask = self.at("mask", base["mask"], query)
             stride = "1" if self.dense else self.column
             mask = code.element(mask, self.mask, code.position("0", [(left, stride)]))
-        # What a mask has beyond its end must not be read, and there are no factors there; what a
-        # tile has there nobody reads.
+        # Beyond `limit`, the mask must not be read and there are no factors; the tile may be
+        # overwritten there, because nothing reads it.
         count = self.padded(limit) if self.mask is None and not self.drops else limit
         factors = self.factors_of(base, query, left, limit) if self.drops else ""
         with code.loop("0", count) as column:
@@ -576,7 +576,7 @@ def names_of(backward: bool, masked: bool, drops: bool) -> tuple[str, ...]:
 
 
 class Tile:
-    """How many queries and keys have scores at a time, and how their rows lie in memory."""
+    """The size of a tile of scores, and the layout of its rows in memory."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self.rows, self.columns = rows, columns
@@ -597,7 +597,7 @@ def _prefix(transposed: bool, triangle: str) -> str:
 
 @functools.cache
 def _product_text(dtype: Any, transposed: bool, triangle: str) -> str:
-    """The functions of a product under names of their own."""
+    """The functions of a product, with a prefix to their names."""
     text = multiplication(dtype, transposed, triangle)
     prefix = _prefix(transposed, triangle)
     names = "|".join(re.findall(r"define internal void @(\w+)\(", text))
@@ -605,7 +605,7 @@ def _product_text(dtype: Any, transposed: bool, triangle: str) -> str:
 
 
 def _joined(parts: list[str]) -> str:
-    """Texts one after another, with every declaration once."""
+    """The texts joined, with every declaration once."""
     declared: dict[str, str] = {}
     lines = []
     for line in "".join(parts).splitlines():
@@ -628,12 +628,12 @@ def text_of(
     drops: bool,
     safe: bool,
 ) -> str:
-    """The function for so many batch dimensions; a `dense` mask has a column stride of 1."""
+    """The function for `dimensions` batch dimensions; a `dense` mask has a column stride of 1."""
     return AttentionWriter(dtype, dimensions, backward, causal, mask, dense, drops, safe).text()
 
 
 def attention(a: Attention, threads: int) -> Kernel | None:
-    """The kernel of attention or of its gradients, for so many threads."""
+    """The kernel of attention or of its gradients, for `threads` threads."""
     dtype = a.results[0].value.dtype
     optional = [x for x in (a.mask, a.state) if x is not None]
     accesses: tuple[Access, ...] = (*a.operands[:3], *optional, *a.operands[3:], *a.results)
@@ -641,7 +641,7 @@ def attention(a: Attention, threads: int) -> Kernel | None:
     batches = size_of(tuple(sizes))
     tile = tile_of(a.backward)
     down, across = -(-a.queries // tile.rows), -(-a.keys // tile.columns)
-    # Of 5 products of tiles with whole batches, 7 with blocks.
+    # Whole batches need 5 products per tile, blocks of keys or queries 7.
     whole = 5 * -(-batches // threads) <= 7 * batches / threads
     extent = batches * down
     if a.backward:
@@ -679,7 +679,7 @@ def attention(a: Attention, threads: int) -> Kernel | None:
 
 
 def _scratch_bytes(dtype: Any, tile: Tile, a: Attention) -> int:
-    """Bytes for two tiles, two numbers of each row, a row of factors, and what products pack."""
+    """Bytes for two tiles, two numbers per row, a row of factors, and packed operands."""
     own = (2 * tile.elements + 2 * tile.rows + tile.row_elements) * int(dtype.itemsize)
     wide, deep = max(a.features, a.value_features), max(tile.rows, tile.columns)
     packed = max(

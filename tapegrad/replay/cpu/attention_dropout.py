@@ -1,10 +1,10 @@
-"""Dropout inside of attention: the factor of each score of a row, 0 or 1 / (1 - p).
+"""Dropout inside attention: the factor of each score of a row, 0 or 1 / (1 - p).
 
-Comes in: the state of the generator, and where a row of a tile begins among all scores. Goes out:
-code that makes the factors of that row. Score i of a draw has 24 bits of a half of a word: block
-i / 8 of the generator has four words of two halves. So the factor depends on the state and on i
-alone: forward, backward, the whole matrix (`ops/drawing.py`) and any number of threads agree.
-Called by `attention.py`.
+Comes in: the state of the generator, and the number of a row's first score among all scores. Goes
+out: code that makes the factors of that row. Score i of a draw uses 24 bits of half a word: block
+i / 8 of the generator has four words of two halves. So a factor depends only on the state and i,
+and is the same in forward, backward, the whole matrix (`ops/drawing.py`) and on any number of
+threads. Called by `attention.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WORD = Primitive(
 
 
 def table_numbers(p: float) -> list[int]:
-    """The smallest 24 bits that keep a score, and the factor of kept ones as the bits of a double.
+    """The least 24-bit number that keeps a score, and the factor of kept scores as double bits.
 
     A score is kept if its uniform float32 is at least p as a float32; both are exact in float64.
     """
@@ -49,9 +49,9 @@ def write_factors(
     kept: Register,
     row: str,
 ) -> str:
-    """Write the factors of `count` scores from number `first` on; gives a pointer to the first.
+    """Write the factors of `count` scores from number `first` on; returns a pointer to the first.
 
-    `row` has memory for them and for the rest of the blocks at both ends.
+    `row` has room for them and for the rest of the blocks at both ends.
     """
     seed = code.load(state, INT64)
     offset = code.load(code.element(state, INT64, "1"), INT64).text
@@ -87,5 +87,5 @@ def dropped(code: Code, x: Register, factors: str, column: str) -> Register:
 
 
 def row_elements(columns: int) -> int:
-    """Memory of a row of factors: whole blocks, and one more as rows begin inside of one."""
+    """Elements of a row of factors: whole blocks, and one more because rows begin inside one."""
     return columns + 2 * SCORES_PER_BLOCK

@@ -3,15 +3,15 @@
 Comes in: a `Contraction`, out = sum of x * y over some dimensions of a common index space. Goes
 out: a `Kernel`. The strides of the operands decide what a vector is:
 
-    along a kept dimension     one operand is read in vectors, the other one number at a time; a
-                               tile is several vectors times several numbers
+    along a kept dimension     one operand is read in vectors, the other one scalar at a time; a
+                               tile is several vectors times several scalars
     along a summed dimension   both are read in vectors; a tile is several of each, and the lanes
-                               are added at the end
+                               are summed at the end
     neither                    one element at a time
 
 A tile is summed in registers from beginning to end. Sizes and strides are in the kernel's table, so
-images of other sizes need no other text; it depends on how many vectors and rows a tile has, and on
-whether the last ones are full. Called by `emit.py`.
+images of other sizes share the text; it depends only on how many vectors and rows a tile has, and
+on whether the last ones are full. Called by `emit.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .kernel import ByteRange, Kernel, byte_range_of, with_entry
 
 
 def _tile(n: int, most: int) -> int:
-    """A tile size for n steps: at most `most`, a divisor if one is not much smaller."""
+    """A tile size for n steps: at most `most`, and a divisor of n if one is nearly as large."""
     most = max(min(n, most), 1)
     return next((k for k in range(most, most * 2 // 3, -1) if n % k == 0), most)
 
@@ -52,13 +52,13 @@ class ContractionWriter:
         self.kept = [d for d, flag in enumerate(self.flags) if not flag]
         self.summed = [d for d, flag in enumerate(self.flags) if flag]
         self.lanes = 1
-        #: the dimension that threads share, how many steps it has for them, and the size of a step
+        #: the dimension that threads share, its number of steps, and the elements of a step
         self.split = self.kept[0]
         self.extent = 1
         self.step = 1
-        self.numbers: list[int] = []  # what the text does not depend on
+        self.numbers: list[int] = []  # of the kernel's table, on which the text does not depend
         self.number_indices: dict[Any, int] = {}
-        #: the pointer of a filter: its strides, and the sizes that are summed, are in the text
+        #: the pointer of a filter: its strides and the summed sizes are constants in the text
         self.known: set[str] = set()
 
     # -- elements ----------------------------------------------------------------------------
@@ -69,24 +69,24 @@ class ContractionWriter:
 
     @property
     def suffix(self) -> str:
-        """How intrinsics call the vector type."""
+        """The suffix of intrinsics for the vector type."""
         return f"v{self.lanes}f{8 * self.dtype.itemsize}"
 
     def cell(self) -> str:
-        """A variable for a vector, beginning with zero."""
+        """A vector variable, initialised with zero."""
         name = self.code.name()
         self.code.first.append(f"  {name} = alloca {self.vector}")
         self.code.line(f"store {self.vector} zeroinitializer, ptr {name}")
         return name
 
     def at(self, pointer: str, strides: list[int], indices: dict[int, str], moved: Any = ()) -> str:
-        """A pointer to an element; `moved` are constant steps along dimensions."""
+        """A pointer to an element; `moved` has constant steps along dimensions."""
         terms = [(index, self.stride(pointer, strides, d)) for d, index in indices.items()]
         start = self.code.element(pointer, self.dtype, self.code.position("0", terms))
         return self.code.element(start, self.dtype, self.way(pointer, strides, moved))
 
     def way(self, pointer: str, strides: list[int], moved: Any) -> str:
-        """The elements that constant steps lead past."""
+        """The offset of constant steps along dimensions, in elements."""
         steps = [(n, self.stride(pointer, strides, d)) for d, n in moved if n]
         known = sum(n * int(step) for n, step in steps if not step.startswith("%"))
         others = [(step, str(n)) for n, step in steps if step.startswith("%")]
@@ -98,20 +98,20 @@ class ContractionWriter:
         return str(strides[d]) if known else self.number(strides[d], (pointer, d))
 
     def size(self, d: int) -> str:
-        """The text of a size: a number of the table, unless it is a filter's or small."""
+        """The text of a size: a number of the table, unless it is small or a filter's."""
         small = self.sizes[d] <= native_tuning.MAX_NUMBER_IN_TEXT
         known = small or (self.known and self.flags[d])
         return str(self.sizes[d]) if known else self.number(self.sizes[d], d)
 
     def number(self, number: int, role: Any) -> str:
-        """The text of a number that is read from the kernel's table, once for each role."""
+        """The text of a number that is read from the kernel's table; each role has one entry."""
         if role not in self.number_indices:
             self.number_indices[role] = len(self.numbers)
             self.numbers.append(number)
         return f"%number{self.number_indices[role]}"
 
     def mask(self, count: str, lanes: int) -> str:
-        """The first `count` of some lanes."""
+        """A mask of the first `count` lanes."""
         code, kind = self.code, f"<{lanes} x i64>"
         first = code.value(f"insertelement {kind} poison, i64 {count}, i64 0")
         zeros = f"<{lanes} x i32> zeroinitializer"
@@ -120,7 +120,7 @@ class ContractionWriter:
         return code.value(f"icmp sgt {kind} {limit}, <{positions}>")
 
     def load(self, pointer: str, count: str | None, step: int = 1) -> str:
-        """A vector of elements that are `step` apart; `count` lanes are read, the others are 0."""
+        """A vector of elements `step` apart; the first `count` lanes are read, the rest is 0."""
         code, size = self.code, self.dtype.itemsize
         if step > 1 and self.lanes > 1:
             return self.load_apart(pointer, count, step)
@@ -137,7 +137,7 @@ class ContractionWriter:
         )
 
     def load_apart(self, pointer: str, count: str | None, step: int) -> str:
-        """The same, by reading all that lies between the first and the last one as well."""
+        """The same for `step` > 1: reads the gaps between the elements as well."""
         code, lanes = self.code, self.lanes * step
         wide, bits = f"<{lanes} x {self.kind}>", f"<{lanes} x i1>"
         last = lanes - step + 1
@@ -177,7 +177,7 @@ class ContractionWriter:
         )
 
     def spread(self, pointer: str) -> str:
-        """A number in all lanes."""
+        """A scalar, broadcast to all lanes."""
         code = self.code
         number = code.load(pointer, self.dtype).text
         if self.lanes == 1:
@@ -194,7 +194,7 @@ class ContractionWriter:
         code.line(f"store {self.vector} {total}, ptr {cell}")
 
     def add_lanes(self, cell: str, pointer: str, first: str) -> None:
-        """Add the lanes of a sum to an element, which is 0 before the first time."""
+        """Add the lanes of a sum to an element, which counts as 0 if `first`."""
         code, kind = self.code, self.kind
         vector = code.value(f"load {self.vector}, ptr {cell}")
         function, zero = f"llvm.vector.reduce.fadd.{self.suffix}", literal(0, self.dtype).text
@@ -227,8 +227,8 @@ class ContractionWriter:
     ) -> None:
         """Call `body(indices, *sizes)` for blocks of dimensions; the last ones may be smaller.
 
-        A dimension that is not there has one block of 1. Where threads share a dimension, they
-        share its blocks.
+        A missing dimension (None) has one block of size 1. If threads share a dimension, they share
+        its blocks.
         """
         if not dims:
             body(indices, *sizes)
@@ -259,14 +259,14 @@ class ContractionWriter:
     ) -> None:
         """Call `body(indices, vectors, count)` for blocks of `width` elements of a dimension.
 
-        `count` is None if all lanes are used, and else how many of the last vector are. Where
-        threads share the dimension, they share its blocks. Dimensions that are not much longer
-        than a block have the text of longer ones.
+        `count` is None if all lanes are used, otherwise the number of lanes used in the last
+        vector. If threads share the dimension, they share its blocks. Dimensions hardly longer than
+        a block have the same text as longer ones.
         """
         code, (full, left) = self.code, divmod(self.sizes[d], width)
         blocks = self.number(full, ("blocks", d))
         if self.flags[d] and full <= native_tuning.MAX_NUMBER_IN_TEXT:
-            blocks = str(full)  # an inner loop, which LLVM writes out
+            blocks = str(full)  # an inner loop, which LLVM unrolls
         several = full > 0 or (not self.flags[d] and width > self.lanes)
         if several:
             low, high = "0", blocks
@@ -295,7 +295,7 @@ class ContractionWriter:
         self.step = steps.get(self.split, 1)
 
     def byte_range(self, access: Access, strides: list[int]) -> ByteRange | None:
-        """What one step of those that threads share touches."""
+        """The bytes that one step of the shared dimension touches."""
         if self.split < 0:
             return None
         ways = [(n - 1) * stride for n, stride in zip(self.sizes, strides, strict=True)]
@@ -304,9 +304,9 @@ class ContractionWriter:
 
 
 class Rows:
-    """Vectors along a kept dimension `v` of one operand, times numbers of the other.
+    """Vectors along a kept dimension `v` of one operand, times scalars of the other.
 
-    A tile is some vectors in a row (`across`), in some rows (`down`, along `u`), times some numbers
+    A tile is some vectors in a row (`across`), in some rows (`down`, along `u`), times some scalars
     (`many`, along `t`).
     """
 
@@ -321,7 +321,7 @@ class Rows:
         self.t = max(numbers, key=lambda d: sizes[d], default=None)
         self.u = rows[-1] if rows else None
         budget = vectors.registers()[1] if lanes > 1 else tuning.SCALAR_TILE_SUMS
-        # Where there are no vectors, both operands may move along `v`.
+        # Without vectors, both operands may have strides along `v`.
         self.across = min(-(-sizes[v] // lanes), tuning.MAX_TILE_VECTORS) if lanes > 1 else 1
         self.many = 1 if self.t is None else min(sizes[self.t], tuning.RESERVED_TILE_NUMBERS)
         self.down = 1
@@ -354,7 +354,7 @@ class Rows:
             writer.blocks([(t, self.many), (u, self.down)], indices, below)
 
     def is_filter(self) -> bool:
-        """Whether the numbers are those of a filter, whose strides no size of an image changes."""
+        """Whether the scalars are a filter's, whose strides do not depend on the size of images."""
         repeated = [d for d in self.others if self.narrow[d] == 0 and self.wide[d]]
         return len(repeated) > 1 or self.u is not None
 
@@ -398,7 +398,7 @@ class Rows:
             )
 
     def scatter(self, values: dict[str, str], used: str) -> None:
-        """Store lanes that are apart in memory, in a loop: LLVM needs 2 s for 512 of them."""
+        """Store lanes that are apart in memory, in a loop: without it LLVM needs 2 s for 512."""
         writer, code = self.writer, self.writer.code
         held = {pointer: writer.cell() for pointer in values}
         for pointer, value in values.items():
@@ -416,8 +416,8 @@ class Dots:
     """Vectors along a summed dimension `v` of both operands.
 
     A tile is some vectors of x (`many`, along `t`) times some of y: all along the dimensions
-    `whole`, or else `few` along `u`. A pass over the summed dimensions of a group touches no more
-    memory than the cache holds; each adds to the result.
+    `whole`, or otherwise `few` along `u`. A pass over the summed dimensions of a group touches no
+    more memory than the cache holds; each pass adds to the result.
     """
 
     def __init__(self, writer: ContractionWriter, v: int, lanes: int) -> None:
@@ -444,7 +444,7 @@ class Dots:
             self.corners = [[*corner, (d, i)] for corner in self.corners for i in range(sizes[d])]
         left = budget // (self.few * len(self.corners))
         self.many = 1 if self.t is None else _tile(sizes[self.t], left)
-        #: dimensions whose steps share nothing: a pass need not touch all of them
+        #: dimensions of both operands, whose steps share no data: a pass covers one step of them
         self.groups = [d for d in self.others if writer.x[d] and writer.y[d]]
 
     def write(self) -> None:
@@ -512,9 +512,9 @@ class Dots:
 
     @contextmanager
     def passes(self) -> Iterator[tuple[dict[int, str], dict[int, tuple[str, str]], str]]:
-        """Parts of the summed dimensions: indices outside, bounds inside, whether it is the first.
+        """Passes over the summed dimensions: fixed indices, bounds, and whether it is the first.
 
-        All but the last of the dimensions outside go step by step, the last one in chunks.
+        The outer dimensions go step by step, but the last of them goes in chunks.
         """
         dims, chunk = self.chunks()
         if not dims:
@@ -536,7 +536,7 @@ class Dots:
             yield fixed, {last: (start, end)}, first
 
     def chunks(self) -> tuple[list[int], int]:
-        """Summed dimensions outside of the pass that fits the cache, and a step of the last one."""
+        """Summed dimensions outside a pass that fits the cache, and the last one's chunk size."""
         writer = self.writer
         dims = [d for d in writer.summed if d != self.v]
         kept = [d for d in writer.kept if d not in self.groups]
@@ -556,7 +556,7 @@ def _known(*pairs: tuple[int | None, int]) -> dict[int, int]:
 
 
 def _scheme(writer: ContractionWriter) -> Rows | Dots:
-    """Vectors along the dimension that fills the most lanes, a kept one if it does nearly so."""
+    """Choose the dimension that fills the most lanes, or a kept one that fills nearly as many."""
     x, y, out, sizes = writer.x, writer.y, writer.out, writer.sizes
     widest = vectors.registers()[0] // writer.dtype.itemsize
     found: list[tuple[float, Rows | Dots]] = []

@@ -1,13 +1,13 @@
 """Functions that multiply a matrix with patches: the text for any convolution of one dtype.
 
-Comes in: a dtype, whether positions are summed, and the step between neighbouring positions. Goes
-out: text that defines `@NAME`. Sizes and strides are numbers in the kernel's table, so that few
-functions serve all convolutions. Called by `patches.py`, which says what patches are.
+Comes in: a dtype, whether positions are summed, and the stride of neighbouring positions. Goes out:
+text that defines `@NAME`. Sizes and strides are numbers in the kernel's table, so few functions
+serve all convolutions. Called by `patches.py`, which says what patches are.
 
 A part of the patches that fits the cache is copied into scratch memory, in rows of positions, and
-multiplied by `@multiply` of `gemm.py`. The scratch begins with a table of how far each tap is from
-the first one; others say where the pieces of a row lie. Every element is summed in the same order
-however threads divide the work.
+multiplied by `@multiply` of `gemm.py`. The scratch begins with a table of the offset of each tap;
+another table says where the pieces of a row lie. Every element is summed in the same order however
+threads divide the work.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .kernel import with_entry
 #: dimensions that a function has for taps (channel, and three of a window), for positions of the
 #: patches and of the result (sample, and three of an image), and for samples of a sum
 TAPS, POSITIONS, SAMPLES = 4, 4, 2
-#: the numbers of every kernel; those of the dimensions follow: size, step of the patches, and of
-#: the other side
+#: the numbers of every kernel; those of the dimensions follow: size, stride of the patches, and
+#: stride of the other side
 NUMBERS = (
     *("rows", "taps", "positions", "row_matrix", "column_matrix", "row_out", "column_out"),
     *("group_matrix", "group_patches", "group_out", "depth", "width", "lead", "block_rows"),
@@ -35,7 +35,7 @@ NUMBERS = (
 
 
 class PatchWriter:
-    """Writes the function for one dtype; `step` lies between neighbours of a row of patches."""
+    """Writes the function for one dtype; `step` is the stride in a row of patches."""
 
     def __init__(self, dtype: Any, summed: bool, step: int) -> None:
         self.dtype, self.summed, self.step = dtype, summed, step
@@ -52,7 +52,7 @@ class PatchWriter:
 
     @staticmethod
     def _dimensions(first: int, count: int) -> list[tuple[str, str, str]]:
-        """The numbers of some dimensions: size, and both steps."""
+        """The numbers of some dimensions: size, and both strides."""
         return [
             (f"%number{i}", f"%number{i + 1}", f"%number{i + 2}")
             for i in range(first, first + 3 * count, 3)
@@ -76,7 +76,7 @@ class PatchWriter:
         return self.gemm.least(self.code, x, y)
 
     def part(self, whole: str, begin: str, size: str) -> str:
-        """How many of `size` steps from `begin` on there are before the end."""
+        """The length of a block of `size` from `begin` on, which ends at `whole` at the latest."""
         return self.least(self.code.value(f"sub nsw i64 {whole}, {begin}"), size)
 
     def scratch(self, name: str) -> str:
@@ -88,7 +88,7 @@ class PatchWriter:
         return code.value(f"udiv i64 {x}, {by}"), code.value(f"urem i64 {x}, {by}")
 
     def offset(self, index: str, dims: Sequence[tuple[str, str, str]], side: int) -> str:
-        """How far a joint index of dimensions is from the beginning, on one side."""
+        """The offset of a flat index of dimensions, on one side."""
         terms, rest = [], index
         for dimension in reversed(dims):
             rest, here = self.divided(rest, dimension[0])
@@ -96,7 +96,7 @@ class PatchWriter:
         return self.code.position("0", terms)
 
     def list_taps(self) -> None:
-        """A table of how far each tap is from the first one, at the beginning of the scratch."""
+        """Fill the table of offsets of taps, at the beginning of the scratch."""
         code = self.code
         with ExitStack() as stack:
             index, way = "0", "0"
@@ -111,7 +111,7 @@ class PatchWriter:
     def runs(
         self, low: str, high: str, dims: Sequence[tuple[str, str, str]], side: int
     ) -> Iterator[tuple[str, str, str]]:
-        """Positions in parts that follow each other on one side: begin, how many, how far."""
+        """A loop over runs of positions along the last dimension: begin, length, offset."""
         code, length = self.code, self.code.name()
         with code.loop(low, high, length) as index:
             row, inside = self.divided(index, dims[-1][0])
@@ -123,10 +123,10 @@ class PatchWriter:
             yield code.value(f"sub nsw i64 {index}, {low}"), length, way
 
     def list_pieces(self, low: str, high: str) -> str:
-        """A table of the positions from `low` to `high` in pieces of a vector at most.
+        """Fill the table of pieces (a vector at most) of the positions from `low` to `high`.
 
-        For each: how far it is from the first position in memory and in a row of patches, and a
-        mask of what is read: bit i stands for what is i elements away. Returns how many there are.
+        A piece has its offsets in memory and in a row of patches, and a mask of what is read: bit i
+        stands for the element at offset i. Returns how many pieces there are.
         """
         code, lanes = self.code, self.gemm.lanes
         table, cell = self.scratch("pieces_at"), code.cell(INT64)
@@ -137,7 +137,7 @@ class PatchWriter:
         ):
             number = code.value(f"load i64, ptr {cell}")
             entry = code.value(f"mul nsw i64 {number}, 3")
-            # All that lies between the first and the last position of the piece is read as well.
+            # The gaps between the positions of the piece are read as well.
             count = self.part(length, first, str(lanes))
             reach = code.value(f"mul nsw i64 {count}, {self.step}")
             beyond = code.value(f"sub nsw i64 {64 + self.step - 1}, {reach}")
@@ -187,7 +187,7 @@ class PatchWriter:
             begin = stack.enter_context(code.loop(low, high, number["width"]))
             count = self.part(high, begin, number["width"])
             end = code.value(f"add nsw i64 {begin}, {count}")
-            # Sums of one pass are written at once, where positions follow in the result as here.
+            # Sums of a single pass are written directly if positions are contiguous in the result.
             _, inside = self.divided(begin, number["run"])
             inside = code.value(f"add nsw i64 {inside}, {count}")
             direct = code.value(f"icmp sle i64 {inside}, {number['run']}")
@@ -255,8 +255,8 @@ class PatchWriter:
     def gather(self) -> str:
         """Copy the pieces of `taps` into rows; both tables are in the scratch.
 
-        Rows of many positions are written one after another, narrow ones piece by piece: those lie
-        side by side, and the inner loop has nothing but one piece to copy.
+        Long rows are written one after another. Rows of a panel are narrow, so all taps of a piece
+        are written in turn: the inner loop then copies only that piece.
         """
         code, gemm = Code(), self.gemm
         with ExitStack() as stack:
@@ -284,11 +284,11 @@ class PatchWriter:
             value = self.load(code, pointer, bits)
             target = gemm.at(code, "%to", (tap, "%lead"), (begin, "1"))
             if self.summed:
-                # What this writes beyond the piece is written again by the next one.
+                # Lanes beyond the piece are overwritten by the next piece.
                 gemm.store(code, value, target)
             else:
                 gemm.store_some(code, value, target, mask)
-            # What comes next in each row: rows lie so far apart that no processor foresees it.
+            # Prefetch the next part of each row: rows lie too far apart for the hardware to do so.
             code.call(
                 "void",
                 "llvm.prefetch.p0",
@@ -303,7 +303,7 @@ class PatchWriter:
         return gemm.function(code, "gather", given)
 
     def load(self, code: Code, pointer: str, bits: str) -> str:
-        """A vector of elements that are `step` apart, of those that a mask names."""
+        """A vector of elements that are `step` apart, read where a mask is set."""
         gemm, lanes = self.gemm, self.gemm.lanes * self.step
         wide, mask = f"<{lanes} x {gemm.kind}>", f"<{lanes} x i1>"
         if lanes < 64:
@@ -323,7 +323,7 @@ class PatchWriter:
         return code.value(f"shufflevector {wide} {found}, {wide} poison, {kind}")
 
     def scatter(self) -> str:
-        """Put sums into the result: in vectors, or element by element."""
+        """Copy sums into the result: in vectors, or element by element."""
         code, gemm = Code(), self.gemm
         plain = code.value("icmp eq i64 %column_to, 1")
         straight = code.value("icmp eq i64 %column_from, 1")
@@ -349,5 +349,5 @@ class PatchWriter:
 
 @functools.cache
 def text_of(dtype: Any, summed: bool, step: int) -> str:
-    """The function for one dtype, one way and one step between positions."""
+    """The function for one dtype, one way and one stride of positions."""
     return PatchWriter(dtype, summed, step).text()

@@ -1,26 +1,26 @@
 """Functions that multiply matrices: the text of one product of any size, for one dtype.
 
 Comes in: a dtype, and whether the memory of y holds its transpose. Goes out: text that defines
-`@multiply`, out = x @ y or out += x @ y. Called by `products.py`.
+`@multiply`, out = x @ y or out += x @ y. Called by `products.py` and others.
 
-    columns   go in panels of up to three vectors
-    a panel   of y is read in place if its rows are vectors and few, and else is copied ("packed")
-    panels    that fit the cache together are all packed first, and 32 rows meet all of them before
-              the next 32 do: the result is then written row by row
-    rows      go in tiles of as many as the registers hold; the rest in halves of that
-    a tile    of out is summed in registers, over as many of x's columns as fit the cache
-    large x   is packed too, tile by tile: rows that lie a power of two apart in memory would push
-              each other out of the cache
+    columns   are divided into panels of up to three vectors
+    a panel   of y is read in place if its rows are few and whole vectors; otherwise it is packed
+    panels    that fit the cache together are all packed first, and 32 rows are multiplied with all
+              of them before the next 32 are: the result is then written row by row
+    rows      are divided into tiles as tall as the registers allow; the rest into halves of those
+    a tile    of out is summed in registers, over as many columns of x as fit the cache
+    large x   is packed too, tile by tile: rows that lie a power of two apart in memory would evict
+              each other from the cache
 
 Every element is summed in the same order whatever the tile. So results do not depend on how threads
 divide a product, nor on where an element lies.
 
-In a product with a triangle (see `program.Product`), tiles beside the diagonal are left out, and a
-tile on the diagonal is summed row by row: exactly what counts is summed.
+A product with a triangle (see `program.Product`) skips the tiles beside the diagonal, and sums a
+tile on the diagonal row by row, so that exactly the triangle is summed.
 
-Operands of half precision are always packed, for they are converted on the way (`packing.py`).
-Their sums are float32: those of a pass that is not the last one wait in scratch memory, for blocks
-of so many rows and columns that they take a few megabytes, and the last pass rounds them.
+Operands of half precision are always packed, because packing converts them (`packing.py`). Their
+sums are float32: between passes they wait in scratch memory, for blocks of so many rows and columns
+that they take a few megabytes; the last pass rounds them.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from ..native.code import Code
 from . import tuning, vectors
 from .packing import PackWriter, WidenedElements, masked_load, masked_store, packing_of
 
-#: what `@multiply` takes, in this order; a leading dimension counts the elements between two rows,
-#: `row_x` and `column_x` those between rows and columns of x. `scratch` has `packed_bytes` bytes or
-#: is null: then only a panel is packed at a time, unless the operands have half precision, which
-#: need it. With a triangle the number of the first row follows.
+#: the parameters of `@multiply`, in this order. `lead_*` are the strides of rows, `row_x` and
+#: `column_x` those of x's rows and columns, in elements. `scratch` has `packed_bytes` bytes; if it
+#: is null, only one panel is packed at a time (half precision needs it). With a triangle, the
+#: number of the first row follows.
 ARGUMENTS = (
     *("ptr %x", "i64 %row_x", "i64 %column_x", "ptr %y", "i64 %lead_y"),
     *("ptr %out", "i64 %lead_out", "i64 %rows", "i64 %columns", "i64 %inner", "i1 %adds"),
     *("ptr %scratch",),
 )
-#: what `@multiply_one_of_many` takes besides: whether to ask for the matrices of the product that
-#: follows, and where they are, each without gaps
+#: further parameters of `@multiply_one_of_many`: whether to prefetch the matrices of the next
+#: product, and pointers to these, each without gaps
 FOLLOWING = ("i1 %asks", "ptr %next_x", "ptr %next_y", "ptr %next_out")
 
 
@@ -100,21 +100,21 @@ class GemmWriter(PackWriter):
 
     # -- tiles and panels ------------------------------------------------------------------------
 
-    #: of a tile and of a panel
+    #: parameters of a tile and of a panel
     BOTH = (
         "ptr %x, i64 %row_x, i64 %column_x, ptr %panel, i64 %lead_panel, ptr %out, i64 %lead_out, "
         "i64 %inner, i64 %last, i1 %adds"
     )
-    #: of a tile: the memory that is asked for in the first step, and the way to that of the next
+    #: of a tile: the address that the first step prefetches, and its stride per step
     AHEAD = ", ptr %ahead, i64 %lead_ahead"
-    #: of half precision: where sums of a tile wait for the next pass, and whether there is none
+    #: of half precision: where a tile's sums wait for the next pass, and whether this is the last
     SUMS = ", ptr %sums, i64 %lead_sums, i1 %ends"
-    #: of a product with a triangle: where the diagonal meets the first row
+    #: of a product with a triangle: where the diagonal crosses the first row
     DIAGONAL = ", i64 %diagonal"
-    #: of a panel: `tile_x` is the way in x from one of the tallest tiles to the next; `fetches`
-    #: tells whether the result is so large that its lines are asked for before they are written
+    #: of a panel: `tile_x` is the stride in x between tallest tiles; `fetches` tells whether the
+    #: result is so large that its lines are prefetched before they are written
     ALL_ROWS = ", i64 %rows, i64 %tile_x, i1 %fetches"
-    #: of a panel of one of many products: see `FOLLOWING`, and the number of the panel's first tile
+    #: of a panel in a batch of products: see `FOLLOWING`, and the number of the panel's first tile
     ASKED = ", i1 %asks, ptr %next_x, ptr %next_y, ptr %next_out, i64 %tile"
 
     @property
@@ -128,10 +128,10 @@ class GemmWriter(PackWriter):
         return arguments + (self.SUMS if self.half else self.ASKED if self.asks else "")
 
     def tile(self, rows: int, across: int) -> str:
-        """The sums of some rows times some vectors; `last` counts the lanes of the last one."""
+        """The function that sums a tile; `%last` counts the lanes of its last vectors."""
         code = Code()
-        # LLVM would compute one of these from another in every step, if it knew that it can. On
-        # Intel, the units that multiply also add addresses: that takes a quarter of the time.
+        # The asm hides from LLVM that one offset follows from another; it would compute them in
+        # each step. On Intel, the units that multiply also add addresses: a quarter of the time.
         ways = [code.value(f"mul nsw i64 {i}, %row_x") for i in range(1, rows)]
         self.ways = ["0", *(code.value(f'call i64 asm "", "=r,0"(i64 {way})') for way in ways)]
         cells = {(i, j): self.cell(code) for i in range(rows) for j in range(across)}
@@ -234,7 +234,7 @@ class GemmWriter(PackWriter):
                 code.line(f"store {vector} {total}, ptr {cells[i, j]}")
 
     def corner(self, code: Code, cells: dict[tuple[int, int], str], rows: int) -> None:
-        """The steps at which the diagonal crosses a tile: each counts for some of its rows."""
+        """The steps at which the diagonal crosses a tile: each is added to some of its rows."""
         for t in range(rows):
             step = code.value(f"add nsw i64 %diagonal, {t}")
             with code.when(code.value(f"icmp ult i64 {step}, %inner")):
@@ -242,12 +242,12 @@ class GemmWriter(PackWriter):
                 self.step(code, cells, step, counting)
 
     def clamped(self, code: Code, step: str) -> str:
-        """A step, or the nearest one that there is."""
+        """A step, clamped to the range from 0 to `inner`."""
         positive = code.call("i64", "llvm.smax.i64", ("i64", step), ("i64", "0"))
         return self.least(code, positive, "%inner")
 
     def cell(self, code: Code) -> str:
-        """A variable for a vector, beginning with zero."""
+        """A vector variable, initialised with zero."""
         name = code.name()
         code.first.append(f"  {name} = alloca {self.vector}")
         code.line(f"store {self.vector} zeroinitializer, ptr {name}")
@@ -257,12 +257,12 @@ class GemmWriter(PackWriter):
         return self.at(code, "%out", (str(i), "%lead_out"), (str(j * self.lanes), "1"))
 
     def panel(self, heights: list[int], across: int) -> str:
-        """All rows times a panel: tiles from the tallest to a row alone."""
+        """The function that multiplies all rows with a panel, in tiles from the tallest on down."""
         code = Code()
 
         tallest, *lower = heights
 
-        # The processor does not foresee rows that lie in different pages.
+        # The hardware does not prefetch rows that lie in different pages.
         later = code.value(f"mul nsw i64 %lead_panel, {tuning.PREFETCHED_STEPS}")
         soon = self.packed_at(code, "%panel", (later, "1")), "%lead_panel"
 
@@ -285,7 +285,7 @@ class GemmWriter(PackWriter):
         most = code.value(f"and i64 %rows, {-tallest}")
         begin = "0"
         if self.triangle == "out":
-            # The rows before that have nothing in this panel.
+            # The rows before `begin` have nothing in this panel.
             begin = code.call("i64", "llvm.smax.i64", ("i64", "%diagonal"), ("i64", "0"))
             begin = code.value(f"and i64 {begin}, {-tallest}")
         with code.loop(begin, most, tallest) as first:
@@ -304,7 +304,7 @@ class GemmWriter(PackWriter):
         return self.function(code, f"panel{across}", self.panel_arguments)
 
     def ask_for_next(self, code: Code, first: str, across: int) -> None:
-        """Fetch the lines of a large result that the tile after this one writes."""
+        """Prefetch the lines of a large result that the next tile writes."""
         line = tuning.CACHE_LINE_BYTES // self.dtype.itemsize
         with code.when("%fetches"):
             for i in range(self.tallest):
@@ -316,9 +316,9 @@ class GemmWriter(PackWriter):
     def following(
         self, code: Code, first: str, across: int, soon: tuple[str, str]
     ) -> tuple[str, str]:
-        """What a tile asks for: its part of the matrices that follow if so wanted, else `soon`.
+        """What a tile prefetches: a part of the next product's matrices if `asks`, else `soon`.
 
-        Tiles take turns with x, y and out; each asks for as many lines as it reads of its panel.
+        Tiles take turns with x, y and out; each prefetches as many lines as it reads of its panel.
         """
         tile = code.value(f"sdiv i64 {first}, {self.tallest}")
         tile = code.value(f"add nsw i64 %tile, {tile}")
@@ -336,7 +336,7 @@ class GemmWriter(PackWriter):
         )
 
     def clear(self) -> str:
-        """Zeros above the diagonal of a panel of the result, which meets row `diagonal` first."""
+        """Zero a panel above the diagonal, which crosses its first column at row `diagonal`."""
         code = Code()
         ends = code.value("add nsw i64 %diagonal, %columns")
         with code.loop("0", self.least(code, "%rows", ends)) as row:
@@ -401,7 +401,7 @@ class GemmWriter(PackWriter):
         fetches = code.value(f"icmp sge i64 {span}, {limit}")
 
         def place(index: str) -> tuple[str, str, str, str]:
-            """Of a panel: its vectors, its first column, and the columns of it and in it."""
+            """Of a panel: its vectors, first column, width in columns, and columns that exist."""
             narrow = code.value(f"icmp sge i64 {index}, {narrow_from}")
             across = code.value(f"select i1 {narrow}, i64 {widest - 1}, i64 {widest}")
             across = code.value(f"select i1 {alone}, i64 1, i64 {across}")
@@ -510,14 +510,14 @@ class GemmWriter(PackWriter):
         return self.function(code, "multiply", ", ".join([*ARGUMENTS, "i64 %first"]))
 
     def alone(self) -> str:
-        """A product that none follows."""
+        """A product alone, which prefetches nothing of a next one."""
         code = Code()
         given = ", ".join([*ARGUMENTS, "i1 false", *["ptr null"] * 3])
         code.line(f"call void @multiply_one_of_many({given})")
         return self.function(code, "multiply", ", ".join(ARGUMENTS))
 
     def in_blocks(self) -> str:
-        """A product of half precision, in blocks of rows and columns whose sums may be kept."""
+        """A product of half precision, in blocks of rows and columns whose sums fit the scratch."""
         code = Code()
         with (
             code.loop("0", "%rows", tuning.MAX_PACKED_ROWS) as top,
@@ -546,8 +546,8 @@ class GemmWriter(PackWriter):
     ) -> tuple[str, str]:
         """Whether several panels are packed at once and kept for a few rows at a time; how many.
 
-        All panels of a pass are, if they fit the cache. If they do not, or x is small, a group of
-        them is, unless the rows of x would be packed again for every group.
+        If all panels of a pass fit the cache, all are kept. Otherwise groups of them are, if x has
+        few rows and is not packed: it would be packed again for every group.
         """
         if self.half or self.triangle:
             return "false", code.call("i64", "llvm.smax.i64", ("i64", panels), ("i64", "1"))
@@ -569,7 +569,7 @@ class GemmWriter(PackWriter):
         return keeps, code.call("i64", "llvm.smax.i64", ("i64", group), ("i64", "1"))
 
     def is_far(self, code: Code, lead: str, least: int) -> str:
-        """Whether so many elements between two rows or columns are `least` bytes or more."""
+        """Whether a stride of `lead` elements is at least `least` bytes."""
         return code.value(f"icmp sge i64 {lead}, {least // self.dtype.itemsize}")
 
     def worth(
@@ -581,10 +581,10 @@ class GemmWriter(PackWriter):
         count: str,
         size: tuple[int, int],
     ) -> str:
-        """Whether a matrix with `count` rows or columns is packed, whose elements have `uses`.
+        """Whether to pack a matrix of `count` rows or columns; its elements have `uses` uses.
 
-        They need the first number of uses of `least` and the first number of bytes of `size` if
-        `far`, else the second.
+        If `far`, this takes at least `least[0]` uses and `size[0]` bytes, else `least[1]` and
+        `size[1]`.
         """
         if self.half:
             return "true"
@@ -606,9 +606,9 @@ def multiplication(dtype: Any, transposed_y: bool, triangle: str = "") -> str:
 
 
 def packed_bytes(dtype: Any, rows: int, inner: int, columns: int, triangle: str) -> int:
-    """Bytes of scratch memory that a product of this size, or a part of it, needs for rows of x.
+    """Bytes of scratch memory that a product of this size, or a part of it, needs.
 
-    In half precision, also for the sums of passes before the last one.
+    They hold packed rows of x, kept panels, and in half precision the sums between passes.
     """
     packing = packing_of(dtype)
     padded = -(-min(rows, tuning.MAX_PACKED_ROWS) // tuning.TALL_TILE_ROWS) * tuning.TALL_TILE_ROWS

@@ -1,13 +1,13 @@
-"""Packed operands of products: how elements are copied together, and how tiles multiply them.
+"""Packed operands of products: how elements are packed, and how tiles multiply them.
 
 Comes in: a dtype, and whether the memory of y holds its transpose. Goes out: the text of `@pack`
-and `@pack_rows`, which convert on the way, of the multiplication of packed elements, and of the
+and `@pack_rows`, which also convert elements, of the multiplication of packed elements, and of the
 rounding of sums. Called by `gemm.py`.
 
     float32, float64   are packed as they are
     float16, bfloat16  become float32; sums stay float32 until a tile of the result is complete
-    pairs of bfloat16  where the processor has an instruction that multiplies two neighbouring steps
-                       and adds both products to a float32: each packed element holds two steps
+    pairs of bfloat16  are used if the processor has an instruction that multiplies two neighbouring
+                       steps and adds both products to a float32: a packed element holds two steps
 
 If the number of steps is odd, the last pair holds a zero beside the last step, in both operands.
 """
@@ -25,22 +25,22 @@ from . import tuning, vectors
 class PlainElements:
     """Elements that are packed as they are."""
 
-    steps = 1  # that a packed element holds
+    steps = 1  # steps of the sum in a packed element
 
     def __init__(self, dtype: Any) -> None:
-        self.dtype = dtype  # in memory
-        self.sums = dtype  # of which a tile is
+        self.dtype = dtype  # of the operands in memory
+        self.sums = dtype  # of a tile
         self.packed = dtype
 
     def along(self, code: Code, pointer: str, lanes: int) -> str:
-        """A vector of packed elements that lie one after another in the direction of the sum."""
+        """A vector of packed elements that are contiguous along the summed dimension."""
         kind = f"<{lanes} x {type_of(self.dtype)}>"
         return code.value(f"load {kind}, ptr {pointer}, align {self.dtype.itemsize}")
 
     def across(self, code: Code, pointers: list[str], lanes: int, mask: str = "") -> str:
-        """A vector of neighbouring rows or columns; `pointers` are those of its steps.
+        """A vector of neighbouring rows or columns; `pointers` has one for each of its steps.
 
-        With a mask the others are zero. A step that is missing is zero too.
+        Lanes outside the mask are zero, and so is a missing step.
         """
         (pointer,) = pointers
         return (
@@ -52,12 +52,12 @@ class PlainElements:
         return masked_load(code, kind, size, pointer, lanes, mask)
 
     def one(self, code: Code, pointers: list[str]) -> Register:
-        """A packed element alone; `pointers` are those of its steps."""
+        """One packed element; `pointers` has one for each of its steps."""
         (pointer,) = pointers
         return code.load(pointer, self.dtype)
 
     def multiplied(self, code: Code, vector: str, old: str, x: str, y: str) -> str:
-        """old + x * y for vectors of packed elements; the type of sums is `vector`."""
+        """old + x * y for vectors of packed elements; `vector` is the type of the sums."""
         product = code.value(f"fmul contract {vector} {x}, {y}")
         return code.value(f"fadd contract {vector} {old}, {product}")
 
@@ -102,8 +102,8 @@ class WidenedElements(PlainElements):
 class PairsOfBfloat16(WidenedElements):
     """Two steps of bfloat16 in an i32, for AVX512-BF16.
 
-    The instruction takes subnormal operands for zero, and makes zero of subnormal sums. It adds the
-    product of the second step, rounds, adds that of the first step, and rounds.
+    The instruction treats subnormal operands as zero and flushes subnormal sums to zero. It adds
+    the product of the second step, rounds, adds that of the first step, and rounds.
     """
 
     steps = 2
@@ -133,7 +133,7 @@ class PairsOfBfloat16(WidenedElements):
         return Register(first, INT32)
 
     def multiplied(self, code: Code, vector: str, old: str, x: str, y: str) -> str:
-        # LLVM before 22 knows no other operands than these; later ones accept them as well.
+        # LLVM before 22 accepts only these types of operands; later versions accept them as well.
         packed = vector.replace("float", "i32")
         operands = ((vector, old), (packed, x), (packed, y))
         return code.call(vector, "llvm.x86.avx512bf16.dpbf16ps.512", *operands)
@@ -155,24 +155,24 @@ def packing_of(dtype: Any) -> PlainElements:
 
 
 def _all(number: int, bits: int, lanes: int) -> str:
-    """A constant vector of equal integers."""
+    """A constant vector with one integer in all lanes."""
     return f"<{', '.join([f'i{bits} {number}'] * lanes)}>"
 
 
 def _halves(code: Code, pointers: list[str], lanes: int, mask: str) -> list[str]:
-    """For each pointer, the bits of neighbouring elements of two bytes."""
+    """For each pointer, the bits of contiguous elements of two bytes."""
     if mask:
         return [masked_load(code, "i16", 2, pointer, lanes, mask) for pointer in pointers]
     return [code.value(f"load <{lanes} x i16>, ptr {pointer}, align 2") for pointer in pointers]
 
 
 def _suffix(kind: str, size: int, lanes: int) -> str:
-    """How intrinsic functions name a vector of integers or floats of `size` bytes."""
+    """The suffix of intrinsics for a vector of integers or floats of `size` bytes."""
     return f"v{lanes}{'i' if kind[0] == 'i' else 'f'}{8 * size}.p0"
 
 
 def masked_load(code: Code, kind: str, size: int, pointer: str, lanes: int, mask: str) -> str:
-    """Elements of `size` bytes where a mask of bits is set, and zero elsewhere."""
+    """Load elements of `size` bytes where a mask is set; the others are zero."""
     vector, bits = f"<{lanes} x {kind}>", f"<{lanes} x i1>"
     return code.call(
         vector,
@@ -186,7 +186,7 @@ def masked_load(code: Code, kind: str, size: int, pointer: str, lanes: int, mask
 def masked_store(
     code: Code, kind: str, size: int, value: str, pointer: str, lanes: int, mask: str
 ) -> None:
-    """Store elements of `size` bytes where a mask of bits is set."""
+    """Store elements of `size` bytes where a mask is set."""
     vector, bits = f"<{lanes} x {kind}>", f"<{lanes} x i1>"
     code.call(
         "void",
@@ -250,7 +250,7 @@ class PackWriter:
         return code.value(f"icmp slt {wide} <{numbers}>, {all_}")
 
     def prefetch(self, code: Code, pointer: str, write: bool = False) -> None:
-        """Fetch a line into the nearest cache, to read it or to write it."""
+        """Prefetch a line into the L1 cache, to read it or to write it."""
         kinds = (("i32", str(int(write))), ("i32", "3"), ("i32", "1"))
         code.call("void", "llvm.prefetch.p0", ("ptr", pointer), *kinds, pure=False)
 
@@ -269,11 +269,11 @@ class PackWriter:
                 write(high, [code.value("sub nsw i64 %inner, 1")])
 
     def full_count(self, code: Code) -> str:
-        """How many packed elements of `inner` steps are full."""
+        """How many packed elements `inner` steps fill."""
         return "%inner" if self.packing.steps == 1 else code.value("lshr i64 %inner, 1")
 
     def count(self, code: Code, steps: str = "%inner") -> str:
-        """How many packed elements hold so many steps; the last one may hold one alone."""
+        """How many packed elements hold `steps` steps; the last one may hold only one."""
         if self.packing.steps == 1:
             return steps
         return code.value(f"lshr i64 {code.value(f'add nsw i64 {steps}, 1')}, 1")
@@ -290,7 +290,7 @@ class PackWriter:
         code = Code()
 
         def copy(position: str, steps: list[str], column: str, mask: str) -> None:
-            # The processor does not foresee rows that lie in different pages.
+            # The hardware does not prefetch rows that lie in different pages.
             later = code.value(f"add nsw i64 {steps[0]}, {tuning.PREFETCHED_STEPS}")
             self.prefetch(code, self.y_at(code, later, column))
             pointers = [self.y_at(code, step, column) for step in steps]
@@ -305,7 +305,7 @@ class PackWriter:
                     left = code.value(f"sub nsw i64 %columns, {column}")
                     copy(position, steps, column, left)
                 return
-            # Masks of elements of two bytes are slow on processors without AVX-512.
+            # Masked loads of two-byte elements are slow on processors without AVX-512.
             full = code.value(f"and i64 %columns, {-self.lanes}")
             with code.loop("0", full, self.lanes) as column:
                 copy(position, steps, column, "")
@@ -321,9 +321,9 @@ class PackWriter:
         return self.function(code, "pack", given)
 
     def pack_transposed(self, code: Code) -> None:
-        """Squares of as many columns as a vector has lanes; the last one may overlap the others.
+        """Transpose squares as wide as a vector has lanes; the last one may overlap the others.
 
-        Columns beyond the last one repeat it: nobody reads what becomes of them.
+        Lanes beyond the last column repeat it: their results are never used.
         """
         lanes = str(self.lanes)
         last = code.value("sub nsw i64 %columns, 1")
@@ -362,7 +362,7 @@ class PackWriter:
                 self.each(code, write, code.value(f"select i1 {fits}, i64 {whole}, i64 0"), whole)
 
     def transposed(self, code: Code, rows: list[str]) -> list[str]:
-        """The transpose of a square: interleaving halves, as often as it can be halved."""
+        """The transpose of a square, by interleaving halves of its rows log2(size) times."""
         size = len(rows)
         half, lanes = size // 2, range(size // 2)
         low = ", ".join(f"i32 {i}, i32 {i + size}" for i in lanes)
@@ -380,7 +380,7 @@ class PackWriter:
     def pack_rows(self) -> str:
         """Copy `rows` of x, `inner` steps of each, tile by tile: the rows of a step lie together.
 
-        Rows that the last tile has beyond the last one are not written, nor read.
+        Rows of the last tile beyond the last row of x are neither written nor read.
         """
         code, tall = Code(), self.tallest
         whole = code.value(f"and i64 %rows, {-tall}")

@@ -1,8 +1,8 @@
 """Kernels of contractions as matrix products over patches, which are gathered a part at a time.
 
 Comes in: a `Contraction` of a convolution's kind: one operand is a matrix in memory, the other one
-shows overlapping windows ("patches"). Goes out: a `Kernel`, or None where the operands are not of
-that kind or another way is faster. `gather.py` writes the text. Called by `emit.py`.
+shows overlapping windows ("patches"). Goes out: a `Kernel`, or None if the operands are not of that
+kind or another way is faster. `gather.py` writes the text. Called by `emit.py`.
 
 The patches are a matrix of taps (the positions in a window, of every channel) times positions (of
 the windows):
@@ -33,9 +33,9 @@ from .sides import (
 
 
 class Patches(NamedTuple):
-    """A contraction as a product over patches, in numbers."""
+    """A contraction as a product over patches: its sizes and strides."""
 
-    summed: bool  # the positions
+    summed: bool  # whether positions are summed
     matrix: Access
     patches: Access
     rows: int
@@ -48,7 +48,7 @@ class Patches(NamedTuple):
     column_matrix: int
     row_out: int
     column_out: int
-    run: int  # positions that follow each other in the result
+    run: int  # positions that are contiguous in the result
 
     @property
     def step(self) -> int:
@@ -120,7 +120,7 @@ def _summed(c: Contraction, s: Sides) -> Patches | None:
 
 
 def _shape(c: Contraction, lanes: int) -> Patches | None:
-    """A contraction as a product over patches, if it can be seen as one: the cheapest way."""
+    """The cheapest way to see a contraction as a product over patches; None if there is none."""
     found = []
     for sides in sides_of(c):
         for shape in (_kept(c, sides), _summed(c, sides)):
@@ -132,14 +132,14 @@ def _shape(c: Contraction, lanes: int) -> Patches | None:
 
 
 def _filled(s: Patches, lanes: int) -> float:
-    """Which part of the lanes of its vectors a row of positions fills; short ones have fewer."""
+    """The fraction of lanes that a row of positions fills; short rows use shorter vectors."""
     row = s.positions[-1].size
     lanes = min(lanes, 1 << (row - 1).bit_length())
     return row / (-(-row // lanes) * lanes)
 
 
 def _copying(s: Patches, lanes: int) -> float:
-    """What copies take for each multiplication of a vector, in the time of one."""
+    """The cost of copies per multiplication of a vector, in such multiplications."""
     gathering = tuning.MULTIPLICATIONS_PER_GATHERED_VECTOR / (_filled(s, lanes) * s.rows)
     # `@multiply` transposes the matrix for each block of taps.
     packing = tuning.MULTIPLICATIONS_PER_TRANSPOSED_VECTOR / min(
@@ -152,7 +152,7 @@ def _copying(s: Patches, lanes: int) -> float:
 
 
 def patches(c: Contraction, threads: int) -> Kernel | None:
-    """The kernel of a contraction as a product over patches; None where another way is better."""
+    """The kernel of a contraction as a product over patches; None if another way is better."""
     dtype = c.out.value.dtype
     size = dtype.itemsize
     lanes = vectors.registers()[0] // size
@@ -209,7 +209,7 @@ def patches(c: Contraction, threads: int) -> Kernel | None:
 
 
 def _blocks(s: Patches, positions: int, width: int, threads: int) -> tuple[int, int]:
-    """Positions and rows of a block: enough of them for all threads, and else as large as fit."""
+    """Positions and rows of a block: enough blocks for all threads, but as large as possible."""
     wanted = -(-threads // s.group.size)
     panels = -(-positions // width)
     across = min(panels, wanted)
@@ -219,7 +219,7 @@ def _blocks(s: Patches, positions: int, width: int, threads: int) -> tuple[int, 
 
 
 def _pays(s: Patches, lanes: int) -> bool:
-    """Whether copying patches takes less time than what reading them in place would waste."""
+    """Whether copying patches takes less time than reading them in place would waste."""
     wide = s.summed or _filled(s, lanes) >= tuning.MIN_FILLED_VECTORS
     if s.rows < (tuning.MIN_ROWS_FOR_PATCHES if wide else tuning.MIN_ROWS_FOR_SHORT_PATCHES):
         return False

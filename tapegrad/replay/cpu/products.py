@@ -2,7 +2,7 @@
 
 Comes in: a `Product`. Goes out: a `Kernel`. Sizes and strides are numbers in the kernel's table, so
 one function serves all products of a dtype and layout with the same number of batch dimensions.
-`gemm.py` writes the multiplication itself. Called by `emit.py`.
+`gemm.py` writes the multiplication itself. Called by `emit.py` and `machine.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from .driver_layout import MAX_THREADS
 from .gemm import multiplication, packed_bytes
 from .kernel import ByteRange, Kernel, byte_range_of, grain_of, with_entry
 
-#: the numbers of every product; those of its batch dimensions follow: size, steps of x, y and out
+#: the numbers in a product's table; then come, for each batch dimension, its size and the strides
+#: of x, y and out
 NUMBERS = (
     *("rows", "columns", "inner", "row_x", "column_x", "lead_y", "lead_out"),
     *("split", "step_x", "step_y", "step_out", "batches", "adds"),
@@ -42,7 +43,7 @@ def _transposed(strides: tuple[int, ...], rows: int, columns: int) -> tuple[bool
 
 @functools.cache
 def text_of(dtype: Any, dimensions: int, transposed_y: bool, triangle: str = "") -> str:
-    """The function for products with so many batch dimensions."""
+    """The function for products with `dimensions` batch dimensions."""
     code = Code()
     number = {name: f"%number{i}" for i, name in enumerate(NUMBERS)}
 
@@ -60,7 +61,7 @@ def text_of(dtype: Any, dimensions: int, transposed_y: bool, triangle: str = "")
         stack.enter_context(code.when(some))
         top = left = "0"
         if not triangle:
-            # Of a product that is divided into blocks, one after another; of others, all at once.
+            # A product in blocks does one block after another; other products run this loop once.
             every = stack.enter_context(
                 code.loop(chosen(BLOCKS, "%low", "0"), chosen(BLOCKS, "%high", "1"))
             )
@@ -114,7 +115,7 @@ def text_of(dtype: Any, dimensions: int, transposed_y: bool, triangle: str = "")
 
 
 def _part(code: Code, size: str, whole: str, begin: str) -> str:
-    """How many of `size` steps from `begin` on there are before the end."""
+    """The length of a block of `size` that begins at `begin` and ends at `whole` at the latest."""
     left = code.value(f"sub nsw i64 {whole}, {begin}")
     enough = code.value(f"icmp sgt i64 {left}, {size}")
     return code.value(f"select i1 {enough}, i64 {size}, i64 {left}")
@@ -123,9 +124,9 @@ def _part(code: Code, size: str, whole: str, begin: str) -> str:
 def _by_rows(rows: int, inner: int, columns: int, size: int, threads: int) -> bool:
     """Whether threads divide the rows of a product, rather than its columns.
 
-    Each thread reads the other operand whole, so the larger one is divided; but rows if there are
-    many, unless y is much larger than x, and if y is small: what follows often goes by rows, and
-    then needs no new section, and nothing from the caches of another processor.
+    Each thread reads the other operand whole, so the larger one is divided. But rows are preferred
+    if they are many, unless y is much larger than x, and if y is small: the next instruction often
+    goes by rows, and then needs no new section and no data from another core's cache.
     """
     if rows >= columns:
         return True
@@ -139,10 +140,10 @@ def _by_rows(rows: int, inner: int, columns: int, size: int, threads: int) -> bo
 
 
 def steps_of_part(rows: int, inner: int, columns: int, along: bool, threads: int) -> int:
-    """Steps of each part of a product's sums, if threads should divide those too; else 0.
+    """Steps of each part of a product's sums, if threads should divide the sums too; else 0.
 
-    Parts are the passes that the whole product would make, and are added in the same order, so that
-    the result has the same bits.
+    `along`: the rows of x, or the columns of y if there are more, are contiguous. Parts are the
+    passes of the whole product, summed in the same order, so the result has the same bits.
     """
     passes = -(-inner // tuning.MAX_PANEL_STEPS)
     steps, rest = divmod(inner, passes)
@@ -158,10 +159,10 @@ def steps_of_part(rows: int, inner: int, columns: int, along: bool, threads: int
 
 
 def is_better_sideways(rows: int, inner: int, columns: int, size: int) -> bool:
-    """Whether a product of a left side in columns is better computed as its transpose.
+    """Whether a product whose x lies in columns is better computed as its transpose.
 
-    A row of few columns fills few vectors, and then each element of x is read for itself; along a
-    column of x, vectors are full.
+    A row of few columns fills few vectors, and x is read one scalar at a time; along a column of x,
+    vectors are full.
     """
     lanes = vectors.registers()[0] // size
     few = columns <= tuning.MAX_VECTORS_OF_SIDEWAYS_ROWS * lanes
@@ -182,11 +183,11 @@ class Blocks(NamedTuple):
         return self.rows, self.columns, self.across, self.down * self.across
 
     def is_large(self, inner: int) -> bool:
-        """Whether a block is worth being taken by whichever thread is free."""
+        """Whether a block has enough work to be taken by whichever thread is free."""
         return 2 * self.rows * self.columns * inner >= tuning.MIN_OPERATIONS_OF_BLOCK
 
     def cost(self, inner: int) -> float:
-        """What a thread computes, and what it packs for that."""
+        """The operations of a thread, with those of packing its operands."""
         packed = (self.rows + self.columns) * tuning.OPERATIONS_PER_PACKED_ELEMENT
         return inner * (2 * self.rows * self.columns + packed)
 
@@ -198,13 +199,13 @@ def _blocks(rows: int, columns: int, down: int, across: int) -> Blocks:
 
 
 def _in_blocks(p: Product, by_rows: bool, batches: int, threads: int) -> Blocks | None:
-    """The blocks of a matrix, if threads have less to do than with another way to divide it."""
+    """The blocks of a matrix, if threads have less to do with them than otherwise."""
     work = 2 * batches * p.rows * p.columns * p.inner
     worth = min(threads, 1 + work // tuning.PRODUCT_OPERATIONS_PER_THREAD)
     if p.triangle or threads < tuning.MIN_THREADS_FOR_BLOCKS:
         return None
     if batches >= tuning.MIN_PRODUCT_BATCHES_TO_SHARE:
-        # Whole matrices, unless some threads would have none, or many fewer than others.
+        # Whole matrices, unless some threads would have none, or far fewer than others.
         turns = -(-batches // worth)
         if turns * worth < tuning.MIN_GAIN_OF_BLOCKS * batches:
             return None
@@ -238,10 +239,10 @@ def _divisors(number: int) -> list[int]:
 def _following(
     p: Product, sizes: Sequence[int], strides: Sequence[Sequence[int]]
 ) -> tuple[int, ...]:
-    """The ways from the matrices of a product to those of the next, if it asks for them; else 0.
+    """The strides from a product's matrices to the next product's, if it prefetches them; else 0.
 
-    Small ones without gaps are asked for: the processor does not foresee them, and what fits the
-    nearest cache waits there until it is needed.
+    It does if they are small and have no gaps: the hardware does not prefetch them, and they stay
+    in the cache until they are needed.
     """
     matrices = ((p.rows, p.inner), (p.inner, p.columns), (p.rows, p.columns))
     size = p.out.value.dtype.itemsize * sum(map(math.prod, matrices))
@@ -255,10 +256,10 @@ def _following(
 
 
 def product(p: Product, threads: int) -> Kernel:
-    """The kernel of a matrix product, for so many threads."""
+    """The kernel of a matrix product, for `threads` threads."""
     dtype = p.out.value.dtype
     size = dtype.itemsize
-    assert not (p.adds and numeric.is_half(dtype))  # its sums would be rounded in between
+    assert not (p.adds and numeric.is_half(dtype))  # sums would be rounded between two products
     accesses = (p.x, p.y, p.out)
     sizes, strides, _ = joined(p.batch, [a.strides[:-2] for a in accesses], set())
     batches = size_of(tuple(sizes))

@@ -1,7 +1,7 @@
-"""Contractions as products of a matrix: which dimensions belong to which side, and how they join.
+"""Contractions as products of a matrix: which dimensions belong to which side, and which join.
 
-Comes in: a `Contraction`. Goes out: `Sides`, and dimensions with the steps of two accesses. Called
-by `patches.py` and `winograd.py`.
+Comes in: a `Contraction`. Goes out: `Sides`, and dimensions with the strides of two accesses.
+Called by `patches.py` and `winograd.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..ir.program import Access, Contraction, size_of
 
 
 class Dimension(NamedTuple):
-    """A size, the step of the patches along it, and that of the other side."""
+    """A size, with the strides of the patches and of the other side along it."""
 
     size: int
     patches: int
@@ -21,7 +21,7 @@ class Dimension(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """A contraction with one side as a matrix: dimensions by what they are to it."""
+    """A contraction with one side as a matrix: dimensions by their role."""
 
     matrix: Access
     patches: Access
@@ -32,7 +32,7 @@ class Sides(NamedTuple):
 
 
 def sides_of(c: Contraction) -> Iterator[Sides]:
-    """Both ways to see a contraction; none if an operand is repeated in a sum or in the result."""
+    """Both ways to see a contraction; none if a sum broadcasts one operand, or the result both."""
     dims = [d for d, n in enumerate(c.shape) if n > 1]
     summed = [d for d in dims if d in c.dims]
     kept = [d for d in dims if d not in c.dims]
@@ -47,7 +47,7 @@ def sides_of(c: Contraction) -> Iterator[Sides]:
 
 
 def flat_step(c: Contraction, access: Access, dims: Sequence[int]) -> int | None:
-    """The one step with which an access walks dimensions, in this order; None if it has several."""
+    """The stride with which an access walks dimensions, in this order; None if it needs several."""
     step = None
     for d in reversed(dims):
         if step is None:
@@ -60,7 +60,7 @@ def flat_step(c: Contraction, access: Access, dims: Sequence[int]) -> int | None
 
 
 def joined_dimensions(c: Contraction, dims: Sequence[int], x: Access, y: Access) -> list[Dimension]:
-    """Dimensions with the steps of two accesses; those that both walk as one are joined."""
+    """Dimensions with the strides of two accesses; those that both walk as one are joined."""
     found: list[Dimension] = []
     for d in dims:
         n, a, b = c.shape[d], x.strides[d], y.strides[d]
@@ -72,13 +72,13 @@ def joined_dimensions(c: Contraction, dims: Sequence[int], x: Access, y: Access)
 
 
 def padded_numbers(dims: list[Dimension], count: int) -> list[int]:
-    """The numbers of dimensions, of which a function has `count`."""
+    """The numbers of dimensions, padded to the `count` dimensions of a function."""
     filled = [Dimension(1, 0, 0)] * (count - len(dims)) + dims
     return [number for dimension in filled for number in dimension]
 
 
 def group_of(c: Contraction, s: Sides) -> Dimension | None:
-    """The groups as one dimension; None if an access walks them with several steps."""
+    """The groups as one dimension; None if an access walks them with several strides."""
     found = joined_dimensions(c, s.groups, s.patches, c.out)
     if len(found) > 1 or flat_step(c, s.matrix, s.groups) is None:
         return None

@@ -1,16 +1,16 @@
 """Kernels of contractions by Winograd's algorithm: windows of 3x3 that move by 1, in float32.
 
 Comes in: a `Contraction` of a convolution's kind: the result of one, the gradient of its input,
-where windows are flipped, or that of its filters. Goes out: two kernels, or None where the operands
-are not of that kind or another way is faster. `winograd_result.py` has the algorithm and writes the
-text, `winograd_gradient.py` that for gradients of filters. Called by `emit.py`.
+whose windows are flipped, or that of its filters. Goes out: two kernels, or None if the operands
+are not of that kind or another way is faster. `winograd_result.py` explains the algorithm and
+writes the text; `winograd_gradient.py` writes it for gradients of filters. Called by `emit.py`.
 
-Of a result, the first kernel transforms the filters into scratch memory that all threads share. The
-second one goes over blocks of tiles: it transforms the input, multiplies, and transforms the sums.
-Of filters, the first kernel leaves sums over tiles in that memory, and the second one adds them up.
+For a result, the first kernel transforms the filters into scratch memory that all threads share.
+The second one goes over blocks of tiles: it transforms the input, multiplies, and transforms the
+sums. For filters, the first kernel leaves sums over tiles in that memory; the second one sums them.
 
-A sum has about the error of a plain one. With NaN or infinity a result is that of plain sums: what
-is not finite is computed again. A filter's gradient is not: all of its 9 elements are then NaN.
+A sum has about the error of a plain one. Rows of a result that are not finite are recomputed with
+plain sums. A filter's gradient is not recomputed: all of its 9 elements are then NaN.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ WINDOW = 3
 
 
 class Tiles(NamedTuple):
-    """A convolution with windows of 3x3, in numbers; the image is its result, or its gradient."""
+    """Sizes and strides of a convolution with 3x3 windows; `image` is its result or gradient."""
 
     summed: bool  # over the image: the filters are the result
     input: Access
     filters: Access
     image: Access
     first_input: int  # offset of its first element in memory
-    first_filter: int  # offset of the filter's element for that one
+    first_filter: int  # offset of the filter's element that is multiplied with it
     rows: int
     row_filter: int
     row_image: int
@@ -61,9 +61,9 @@ class Tiles(NamedTuple):
     down_image: int
     down_filter: int
     across_filter: int
-    channels: list[Dimension]  # with the steps of the input and of the filters
-    channel_filter: int | None  # the step of the filters, if there is one alone
-    samples: list[Dimension]  # with the steps of the input and of the image
+    channels: list[Dimension]  # with the strides of the input and of the filters
+    channel_filter: int | None  # the stride of the filters, if all channels have the same
+    samples: list[Dimension]  # with the strides of the input and of the image
     groups: int
     group_input: int
     group_filter: int
@@ -136,7 +136,7 @@ def _tiles(c: Contraction, s: Sides, summed: bool) -> Tiles | None:
 
 
 def _pays(t: Tiles, lanes: int) -> bool:
-    """Whether this takes less time than multiplying patches, counted in multiplications."""
+    """Whether this takes less time than products over patches, counted in multiplications."""
     channels = count_of(t.channels)
     in_row = -(-t.width // 2)
     filled = in_row / (-(-in_row // lanes) * lanes)
@@ -154,7 +154,7 @@ def allowed() -> bool:
 
 
 def winograd(c: Contraction, threads: int) -> list[Kernel] | None:
-    """The kernels of a contraction by Winograd's algorithm; None where another way is better."""
+    """The kernels of a contraction by Winograd's algorithm; None if another way is better."""
     dtype = c.out.value.dtype
     if dtype != FLOAT32 or not allowed():
         return None
@@ -169,13 +169,13 @@ def winograd(c: Contraction, threads: int) -> list[Kernel] | None:
 def _kernel(
     what: str, text: str, accesses: Sequence[tuple[Access, int]], extent: int, work: int, worth: int
 ) -> Kernel:
-    """A kernel whose steps touch anything of its operands; `accesses` have their first elements."""
+    """A kernel whose steps may touch all of its operands; `accesses` come with first elements."""
     pointers = [(a.value.number, first * a.value.dtype.itemsize) for a, first in accesses]
     return Kernel(what, text, pointers, extent, 1, extent < 2, 1 + worth, work, [], [])
 
 
 def _starts(*lengths: int) -> list[int]:
-    """Where parts of the scratch memory begin, of so many bytes, and where it ends."""
+    """Where parts of the scratch memory begin, given their lengths in bytes, and where it ends."""
     line = tuning.CACHE_LINE_BYTES
     return list(itertools.accumulate((-(-n // line) * line for n in lengths), initial=0))
 
@@ -222,7 +222,7 @@ def _result(t: Tiles, lanes: int, threads: int) -> list[Kernel]:
 
 
 def _blocks(t: Tiles, lead: int, threads: int) -> tuple[int, int]:
-    """Tiles and rows of a block: enough of them for all threads, and else as large as fit."""
+    """Tiles and rows of a block: enough blocks for all threads, but as large as possible."""
     wanted = -(-threads // t.groups)
     panels = -(-t.tiles // lead)
     across = min(panels, wanted)
@@ -233,7 +233,7 @@ def _blocks(t: Tiles, lead: int, threads: int) -> tuple[int, int]:
 
 
 def _gradient(t: Tiles, lanes: int, threads: int) -> list[Kernel]:
-    """A kernel that leaves sums over chunks of tiles in shared memory, and one that adds them."""
+    """A kernel that leaves sums over chunks of tiles in shared memory, and one that sums those."""
     dtype = t.image.value.dtype
     channels, tiles, size = count_of(t.channels), t.tiles, dtype.itemsize
     sums = SQUARE * t.rows * channels * size
@@ -285,7 +285,7 @@ def _parts_of_filters(
     """Channels and rows of a block; `wanted` blocks that are nearly square transform the least."""
     down = min(math.isqrt(wanted), -(-t.rows // tuning.ROW_GRAIN))
     across = min(-(-wanted // down), -(-channels // lanes))
-    # `@multiply` has no memory to pack more rows.
+    # `@multiply` gets no scratch memory here, so it cannot pack more rows.
     most = tuning.MIN_BYTES_TO_PACK // (depth * t.image.value.dtype.itemsize) - tuning.ROW_GRAIN
     rows = min(-(-t.rows // down), most)
     return -(-channels // across // lanes) * lanes, -(-rows // tuning.ROW_GRAIN) * tuning.ROW_GRAIN

@@ -1,15 +1,15 @@
 """Winograd's algorithm for gradients of filters of 3x3: the text of two kernels.
 
-Comes in: a dtype. Goes out: the text of the kernel that sums over tiles, and of the one that makes
-filters of the sums. Sizes and strides are numbers in the kernel's table. Called by `winograd.py`.
+Comes in: a dtype. Goes out: the text of the kernel that sums over tiles, and of the one that turns
+the sums into filters. Sizes and strides are numbers in the kernel's table. Called by `winograd.py`.
 
 With the names of `winograd_result.py`, and h for a tile of the result's gradient:
 
     gradient = G' [ sum over tiles of (A h A') * (B' d B) ] G
 
 For each of the 16 positions in a square this is a matrix product, rows of the gradient times
-channels of the input, which sums over tiles. Tiles go in chunks, whose number does not depend on
-the threads; the sums of each are kept until the second kernel adds them up.
+channels of the input, which sums over tiles. Tiles are divided into chunks, whose number does not
+depend on the threads; the second kernel sums the chunks.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ..native.code import Code, literal
 from .kernel import with_entry
 from .winograd_tiles import SQUARE, TilesWriter, WinogradWriter, twice
 
-#: the numbers of the first kernel; the dimensions of channels (size, step) and of images (size,
-#: step of the input, step of the gradient) follow
+#: the numbers of the first kernel; the dimensions of channels (size, stride) and of images (size,
+#: stride of the input, stride of the gradient) follow
 NUMBERS = (
     *("rows", "channels", "tiles", "height", "width", "down", "row_out", "down_out"),
     *("group", "group_out", "chunk", "chunks", "block", "blocks", "row_blocks", "block_rows"),
@@ -125,7 +125,7 @@ class TileSumsWriter(TilesWriter):
 
 
 class FilterSumsWriter(WinogradWriter):
-    """Writes the kernel that adds up the sums of all chunks, and makes filters of them."""
+    """Writes the kernel that sums all chunks, and turns the sums into filters."""
 
     def __init__(self, dtype: Any) -> None:
         super().__init__(dtype, SUM_NUMBERS, sides=0)
@@ -187,5 +187,5 @@ class FilterSumsWriter(WinogradWriter):
 
 @functools.cache
 def gradient_texts_of(dtype: Any) -> tuple[str, str]:
-    """The kernel that sums over tiles, and the one that makes filters of the sums."""
+    """The kernel that sums over tiles, and the one that turns the sums into filters."""
     return TileSumsWriter(dtype).text(), FilterSumsWriter(dtype).text()

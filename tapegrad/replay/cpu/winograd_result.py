@@ -5,7 +5,7 @@ numbers in the kernel's table. Called by `winograd.py`.
 
 A tile is 2x2 elements of the result. It depends on 4x4 of the input, d, and on a filter, g:
 
-    tile = A' [ (G g G') * (B' d B) ] A        * goes element by element, and ' transposes
+    tile = A' [ (G g G') * (B' d B) ] A        * is elementwise, and ' transposes
 
 Each of the 16 positions in a square of 4x4 is then a matrix product, filters times tiles, which
 sums over channels. That takes 16 multiplications for a tile instead of 36. Every element is summed
@@ -23,10 +23,10 @@ from ..native.code import Code, literal
 from .kernel import with_entry
 from .winograd_tiles import SQUARE, TilesWriter, WinogradWriter, twice
 
-#: the numbers of the kernel of filters; the dimensions of channels follow: size and step
+#: the numbers of the kernel of filters; the dimensions of channels follow: size and stride
 FILTER_NUMBERS = ("rows", "channels", "row", "down", "across", "group", "tiles")
-#: the numbers of the main kernel; the dimensions of channels (size, step of the input, step of the
-#: filters) and of images (size, step of the input, step of the result) follow
+#: the numbers of the main kernel; the dimensions of channels (size, stride of the input, stride of
+#: the filters) and of images (size, stride of the input, stride of the result) follow
 NUMBERS = (
     *("rows", "channels", "tiles", "height", "width", "down", "row_out", "down_out"),
     *("group", "group_out", "block", "blocks", "row_blocks", "block_rows"),
@@ -44,7 +44,7 @@ def _plane(writer: WinogradWriter) -> str:
 
 
 class FilterWriter(WinogradWriter):
-    """Writes the kernel that transforms filters: G g G', rows of a tile of registers together."""
+    """Writes the kernel that transforms filters: G g G', in the layout of packed rows."""
 
     def __init__(self, dtype: Any) -> None:
         super().__init__(dtype, FILTER_NUMBERS)
@@ -59,7 +59,7 @@ class FilterWriter(WinogradWriter):
             source = self.at("%p0", (group, number["group"]))
             begin = self.times(self.times(group, plane), str(SQUARE))
             target = self.at("%partial0", (begin, "1"), (self.times(top, number["channels"]), "1"))
-            # Rows beyond the last one repeat it: nobody reads what becomes of them.
+            # Rows beyond the last one repeat it: their results are never used.
             rows = [
                 self.at(
                     source, (self.least(code.value(f"add nsw i64 {top}, {i}"), last), number["row"])
@@ -179,7 +179,7 @@ class ResultWriter(TilesWriter):
                     )
 
     def store_together(self, code: Code, x: str, y: str, pointer: str, mask: str) -> str:
-        """Store the elements of two vectors in turn; returns both as one."""
+        """Store two vectors interleaved; returns the interleaved vector."""
         order = ", ".join(f"i32 {i}, i32 {i + self.lanes}" for i in range(self.lanes))
         vector = self.gemm.vector
         both = code.value(
@@ -194,7 +194,7 @@ class ResultWriter(TilesWriter):
         )
         return both
 
-    #: what a direct sum takes: the result, the input, and the filter of a row
+    #: further parameters of a direct sum: of the tiles and the result, the input, and the filter
     DIRECT = (
         *("ptr %list", "i64 %pieces", "i64 %down_to", "ptr %input", "ptr %table"),
         *("i64 %channels", "i64 %down", "ptr %filter_table", "i64 %down_filter"),
@@ -204,8 +204,8 @@ class ResultWriter(TilesWriter):
     def transform_sums(self) -> str:
         """A' m A of all tiles of a block, row by row, into the result.
 
-        A tile mixes its inputs, and what comes of infinity is NaN. So rows with a result that is
-        not finite are computed again, directly.
+        A tile mixes its inputs, so an infinity would become NaN. Rows with a result that is not
+        finite are therefore recomputed directly.
         """
         code, gemm = Code(), self.gemm
         vector = gemm.vector
@@ -251,7 +251,7 @@ class ResultWriter(TilesWriter):
         return gemm.function(code, "transform_sums", given)
 
     def watch(self, code: Code, value: str, mask: str, bad: str) -> None:
-        """Make an element of `bad` NaN if one of the value is not finite, where the mask is set."""
+        """Set lanes of `bad` to NaN where those of `value` are not finite and the mask is set."""
         bits = f"<{2 * self.lanes} x i1>"
         value = code.value(
             f"select {bits} {mask}, {self.wide} {value}, {self.wide} zeroinitializer"
@@ -263,7 +263,7 @@ class ResultWriter(TilesWriter):
         )
 
     def add_directly(self) -> str:
-        """The sums of one row without a transform, of all tiles of a block."""
+        """The sums of one row of all tiles of a block, without a transform."""
         code, gemm = Code(), self.gemm
         vector, zeros = gemm.vector, f"<{self.lanes} x i32> zeroinitializer"
         with code.loop("0", "%pieces") as index:

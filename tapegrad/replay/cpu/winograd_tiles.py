@@ -1,9 +1,9 @@
 """Tiles of Winograd's algorithm: what its kernels share, for windows of 3x3 that move by 1.
 
 Comes in: a dtype. Goes out: text that lists the tiles of a block and transforms their input. Called
-by `winograd_result.py`, which says what the algorithm is, and by `winograd_gradient.py`.
+by `winograd_result.py`, which explains the algorithm, and by `winograd_gradient.py`.
 
-Lanes go along tiles, which lie side by side in a row of the image; a piece is a vector of them.
+Lanes run along tiles that are neighbours in a row of the image; a piece is a vector of such tiles.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .gemm import GemmWriter
 SQUARE = 16
 #: dimensions that a function has for channels, and for images
 CHANNELS, IMAGES = 3, 3
-#: what the table of pieces has for each: how far it is from the first one in the input and on the
-#: other side, its place in the block, and masks of what is there in rows of the input (the first
+#: words of a piece in the table of pieces: its offsets in the input and on the other side, its
+#: position in the block, and masks of the elements that exist in rows of the input (the first
 #: three, and the last one), and in both rows of the other side
 PIECE = 7
 
@@ -30,7 +30,7 @@ def _names(numbers: Sequence[str]) -> dict[str, str]:
 
 
 def _dimensions(first: int, count: int, steps: int) -> list[tuple[str, ...]]:
-    """The numbers of some dimensions: size, and so many steps."""
+    """The numbers of `count` dimensions: size, and as many strides as `steps`."""
     width = 1 + steps
     return [tuple(f"%number{first + i * width + k}" for k in range(width)) for i in range(count)]
 
@@ -64,7 +64,7 @@ class WinogradWriter:
 
     @contextmanager
     def each_channel(self) -> Iterator[tuple[str, list[str]]]:
-        """All channels: the number of each, and how far it is from the first one on each side."""
+        """A loop over channels: the number of the channel, and its offset on each side."""
         code = self.code
         with ExitStack() as stack:
             index, ways = "0", ["0"] * (len(self.channels[0]) - 1)
@@ -84,9 +84,9 @@ def twice(square: list[list[str]], line: Callable[[list[str]], list[str]]) -> li
 
 
 class TilesWriter(WinogradWriter):
-    """Writes what goes over tiles; `numbers` has the size of the result and the steps of rows.
+    """Writes kernels that go over tiles; `numbers` has the size of the result and row strides.
 
-    Dimensions of images follow those of channels: size, step of the input, step of the other side.
+    Dimensions of images follow those of channels: size, and strides of the input and other side.
     """
 
     def __init__(self, dtype: Any, numbers: Sequence[str], sides: int, transposed_y: bool) -> None:
@@ -102,7 +102,7 @@ class TilesWriter(WinogradWriter):
         return self.code.value(f"getelementptr inbounds i64, ptr {table}, i64 {index}")
 
     def list_channels(self) -> None:
-        """Tables of how far each channel is from the first one: one for each side."""
+        """Fill the tables of offsets of channels, one for each side."""
         with self.each_channel() as (channel, ways):
             for side, way in enumerate(ways):
                 table = self.side(side)
@@ -113,11 +113,11 @@ class TilesWriter(WinogradWriter):
         return self.entry("%partial1", self.times(self.number["channels"], str(side)))
 
     def part(self, whole: str, begin: str, size: str) -> str:
-        """How many of `size` steps from `begin` on there are before the end."""
+        """The length of a block of `size` from `begin` on, which ends at `whole` at the latest."""
         return self.least(self.code.value(f"sub nsw i64 {whole}, {begin}"), size)
 
     def list_pieces(self, low: str, high: str) -> str:
-        """A table of the tiles from `low` to `high` in pieces; returns how many there are."""
+        """Fill the table of pieces for the tiles from `low` to `high`; returns their number."""
         code, number, lanes = self.code, self.number, self.lanes
         table, cell, length = self.scratch("pieces_at"), code.cell(INT64), code.name()
         in_row, in_column = (
@@ -165,14 +165,14 @@ class TilesWriter(WinogradWriter):
         return code.value(f"load i64, ptr {cell}")
 
     def first_bits(self, count: str) -> str:
-        """A number with so many of its lowest bits set, at least one."""
+        """A number whose lowest `count` bits are set; `count` is at least 1."""
         beyond = self.code.value(f"sub nsw i64 64, {count}")
         return self.code.value(f"lshr i64 -1, {beyond}")
 
     # -- functions that transform ------------------------------------------------------------------
 
     def piece(self, code: Code, index: str) -> list[str]:
-        """The numbers of a piece."""
+        """The words of a piece in the table."""
         entry = code.value(f"getelementptr inbounds [{PIECE} x i64], ptr %list, i64 {index}")
         pointers = [
             code.value(f"getelementptr inbounds i64, ptr {entry}, i64 {i}") for i in range(PIECE)
@@ -180,7 +180,7 @@ class TilesWriter(WinogradWriter):
         return [code.value(f"load i64, ptr {pointer}") for pointer in pointers]
 
     def mask(self, code: Code, bits: str, first: int = 0) -> str:
-        """The mask of two vectors, of the bits from the first one on."""
+        """The mask of two vectors, from bit `first` on."""
         wide = 2 * self.lanes
         if first:
             bits = code.value(f"lshr i64 {bits}, {first}")
@@ -196,7 +196,7 @@ class TilesWriter(WinogradWriter):
         return f"v{2 * self.lanes}f{8 * self.dtype.itemsize}.p0"
 
     def apart(self, code: Code, pointer: str, mask: str) -> list[str]:
-        """Two vectors: the elements at even places, and those at odd ones."""
+        """Two vectors: the elements at even positions, and those at odd ones."""
         size = self.dtype.itemsize
         found = code.call(
             self.wide,
@@ -210,7 +210,7 @@ class TilesWriter(WinogradWriter):
         return [code.value(f"shufflevector {both}, <{self.lanes} x i32> <{p}>") for p in picks]
 
     def load_square(self, code: Code, start: str, bits: str, bits_last: str) -> list[list[str]]:
-        """The input of a piece in rows that are `%down` apart; what is not there is zero."""
+        """The input of a piece, in rows that are `%down` apart; missing elements are zero."""
         square = []
         for i in range(4):
             row = self.gemm.at(code, start, (str(i), "%down"))
@@ -223,7 +223,7 @@ class TilesWriter(WinogradWriter):
     def store_square(self, code: Code, square: list[list[str]], row: str, place: str) -> None:
         """Store a piece in a row of `%to`, for each position of the square.
 
-        What a vector has beyond its piece is written again by what follows.
+        Lanes beyond the piece are overwritten by the next piece or row.
         """
         gemm = self.gemm
         target = gemm.at(code, "%to", (row, "%lead"), (place, "1"))
