@@ -2,8 +2,8 @@
 
 A block is memory without a name in the file system, so nothing can be left behind. In a worker, a
 `BlockWriter` makes blocks, sends the file of each one once, and puts the arrays of a batch into it.
-In the loader, a `BlockReader` makes tensors that show the block itself. When nobody refers to these
-tensors any more, the loader returns the block's id to the worker with its next request, and the
+In the loader, a `BlockReader` makes tensors in the block's memory, without a copy. When these
+tensors are freed, the loader returns the block's id to the worker with its next request, and the
 worker reuses the block. Batches are pickled without their arrays, so any type can hold them. Called
 by `worker.py` and `crew.py`.
 """
@@ -27,12 +27,12 @@ from ..core.xp import address
 #: smaller arrays travel inside the pickle
 _SMALL = 2048
 _ALIGNMENT = 64
-#: so many blocks of a worker may be in use by the consumer; batches beyond that are copied
+#: most blocks of a worker that the consumer may hold; batches beyond that are copied
 _LENT = 16
 
 
 def _new_file(size: int) -> int:
-    """The descriptor of a new file in memory that has no name."""
+    """The descriptor of a new unnamed file in memory."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("tapegrad-batch", os.MFD_CLOEXEC)
     else:
@@ -52,19 +52,19 @@ def _aligned(size: int) -> int:
 
 
 class PackedBatch(NamedTuple):
-    """A batch on its way: a pickle, and where its arrays lie in which block."""
+    """A batch in transit: a pickle, the block, and the positions of its arrays in it."""
 
     data: bytes
     block: int | None = None
     ranges: tuple[tuple[int, int], ...] = ()
-    #: the size of the block, if its file comes along
+    #: the size of the block in bytes, if its file is sent along
     new_size: int | None = None
     #: blocks that will not be used again
     dropped: tuple[int, ...] = ()
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves out the memory of arrays, of those with gaps too."""
+    """Pickles without the memory of arrays, including strided ones."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray:
@@ -75,7 +75,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Block:
-    """Memory of a worker, and who in the worker still refers to it."""
+    """A block of a worker, and a check for references to it in the worker."""
 
     def __init__(self, block_id: int, size: int) -> None:
         self.block_id = block_id
@@ -109,11 +109,11 @@ class BlockWriter:
         self._used = 0
 
     def returned(self, block_ids: list[int]) -> None:
-        """The loader has no more use for these blocks."""
+        """Mark blocks as free that the loader returned."""
         self._free += [self._away.pop(block_id) for block_id in block_ids]
 
     def begin(self) -> None:
-        """A batch begins: choose the block for it, the most recently used one that is free."""
+        """Begin a batch: choose its block, the free one that was used last."""
         for i in reversed(range(len(self._free))):
             block = self._free[i]
             if block.size < self._wanted:
@@ -128,13 +128,13 @@ class BlockWriter:
         block.reader = weakref.ref(self._bytes)
 
     def end(self) -> None:
-        """The batch is gone, or there was none: keep its block for the next one."""
+        """End the batch; its block, if it still has one, is free for the next batch."""
         if self._block is not None:
             self._free.append(self._block)
         self._block = self._bytes = None
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An array with unset values, in the block of this batch where it fits."""
+        """An uninitialized array, in the block of this batch if it fits."""
         dtype = np.dtype(dtype)
         size = dtype.itemsize
         for n in shape:
@@ -178,7 +178,7 @@ class BlockWriter:
         return packed, files
 
     def sent(self, packed: PackedBatch) -> None:
-        """The loader has the block's file now."""
+        """Note that the loader has the block's file now."""
         if packed.block is not None:
             self._away[packed.block].close_file()
 
@@ -187,7 +187,7 @@ class BlockWriter:
         return dropped
 
     def _copied_in(self, arrays: list[Any]) -> list[tuple[int, int]]:
-        """Where each array lies in the block of this batch, after bringing it there."""
+        """Copy arrays into the block of this batch if needed; returns their positions."""
         inside = [self._offset(x) for x in arrays]
         missing = sum(_aligned(x.size) for x, o in zip(arrays, inside, strict=True) if o is None)
         if self._block is None or self._used + missing > self._bytes.size:
@@ -203,7 +203,7 @@ class BlockWriter:
         return ranges
 
     def _offset(self, array: Any) -> int | None:
-        """Where an array lies in the block; None for one that lies elsewhere."""
+        """The offset of an array in the block; None if it is in other memory."""
         if self._block is None:
             return None
         offset = address(array) - address(self._bytes)
@@ -214,7 +214,7 @@ class BlockWriter:
         if self._block is not None:
             self._dropped.append(self._block.block_id)
             self._block.close_file()
-        # Room for batches that are somewhat larger. Memory that is not written to costs nothing.
+        # Leave room for somewhat larger batches. Memory that is not written to costs nothing.
         self._wanted = max(self._wanted, size)
         page = mmap.PAGESIZE
         self._made += 1
@@ -230,14 +230,14 @@ class BlockReader:
         self._returned: deque[int] = deque()
 
     def arrived(self, packed: PackedBatch, files: list[int]) -> None:
-        """Take note of the blocks that a message speaks of."""
+        """Register the new blocks of a message, and forget the dropped ones."""
         for block_id in packed.dropped:
             self._memory.pop(block_id, None)
         if packed.new_size is not None and packed.block is not None:
             self._memory[packed.block] = mmap.mmap(files[0], packed.new_size)
 
     def unpack(self, packed: PackedBatch) -> Any:
-        """The batch; its arrays show the block's memory, which is theirs while they live."""
+        """The batch; its arrays use the block's memory, which they hold while they live."""
         block_id = packed.block
         if block_id is None:
             return pickle.loads(packed.data)
@@ -258,7 +258,7 @@ class BlockReader:
         lent[block_id] = weakref.ref(view, unused)
 
     def discard(self, packed: PackedBatch) -> None:
-        """Nobody wants this batch: its block is free at once."""
+        """Drop a batch that is not wanted: its block is free at once."""
         if packed.block is not None:
             self._returned.append(packed.block)
 

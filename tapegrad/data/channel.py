@@ -1,9 +1,9 @@
 """Messages between a DataLoader and one of its workers, over a pair of Unix sockets.
 
 Comes in: bytes, and open files that are sent along. Goes out: the same, in the other process. A
-message is its length, then its bytes. Each worker has its own pair of sockets, so a worker that is
-killed in the middle of a message disturbs no other. The loader never waits for a worker to read:
-what does not fit is kept and sent by `flush`. Called by `crew.py` and `worker.py`.
+message is its length, then its bytes. Each worker has its own pair of sockets, so a worker killed
+in the middle of a message disturbs no other. The loader never waits for a worker to read: bytes
+that do not fit are kept, and `flush` sends them. Called by `crew.py` and `worker.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEADER = struct.Struct("<QB")  # how many bytes, how many files
 _AT_ONCE = 1 << 16
 _FILES_AT_ONCE = 8
 
-#: the loader's ends that are open in this process
+#: the loader's open ends in this process
 _loader_ends: weakref.WeakSet[Channel] = weakref.WeakSet()
 
 
@@ -41,7 +41,7 @@ class Channel:
         self.socket.sendall(message)
 
     def post(self, data: bytes) -> None:
-        """Send a message as far as that goes without waiting."""
+        """Send as much of a message as possible without waiting."""
         self._unsent.append(memoryview(_HEADER.pack(len(data), 0) + data))
         self.flush()
 
@@ -55,7 +55,7 @@ class Channel:
                     self._unsent.popleft()
         except BlockingIOError:
             pass
-        except ConnectionError:  # nobody reads any more; receive() will say so
+        except ConnectionError:  # the reader is gone; receive() will report it
             self._unsent.clear()
 
     @property
@@ -106,13 +106,13 @@ class Channel:
         return messages
 
     def end(self) -> None:
-        """End the connection, also where another process has inherited this end."""
+        """Shut the connection down, even if another process has inherited this end."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.close()
 
     def close(self) -> None:
-        """Give up this process's part in the connection."""
+        """Close this end in this process; processes that inherited it keep it open."""
         self.socket.close()
         while self._files:
             os.close(self._files.popleft())
@@ -127,7 +127,7 @@ def pair() -> tuple[Channel, socket.socket]:
 
 
 def _after_fork() -> None:
-    """A child would keep the loader's ends open: a worker could not see that the loader is gone."""
+    """Close the loader's ends in a child: otherwise workers would not see the loader's end."""
     for channel in list(_loader_ends):
         channel.close()
     _loader_ends.clear()

@@ -1,8 +1,8 @@
-"""From a list of samples to a batch: `default_collate`, and `default_convert` without batches.
+"""Turns a list of samples into a batch: `default_collate`, and `default_convert` without batches.
 
-Tensors, NumPy arrays and numbers become tensors with one more dimension in front. Strings stay as
-they are. Dicts, named tuples and sequences are collated item by item. Arrays of batches are made
-with `empty`, which in a worker process takes shared memory, so nothing is copied afterwards. Called
+Tensors, NumPy arrays and numbers become tensors with an additional leading dimension. Strings stay
+as they are. Dicts, named tuples and sequences are collated item by item. Arrays of batches are made
+with `empty`, which uses shared memory in a worker process, so nothing is copied afterwards. Called
 by `fetch.py` and `dataset.py`.
 """
 
@@ -24,12 +24,12 @@ _EXPECTED = (
     "sequences of them; found"
 )
 
-#: makes an array with unset values: (shape, dtype) -> array; workers put theirs here
+#: makes an uninitialized array: (shape, dtype) -> array; workers set their own function
 allocate: Callable[[tuple[int, ...], Any], Any] = np.empty
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array with unset values, for a part of a batch."""
+    """An uninitialized array, for a part of a batch."""
     return allocate(shape, dtype)
 
 
@@ -80,7 +80,7 @@ def _tensors(batch: Sequence[Tensor]) -> Any:
 def _arrays(batch: Sequence[Any]) -> Any:
     if batch[0].dtype.kind in "SUO":
         raise TypeError(f"default_collate: {_EXPECTED} {batch[0].dtype}")
-    # Refuses dtypes that tapegrad has no tensors of, and turns other byte orders into ours.
+    # Refuses dtypes that tensors cannot have, and converts to the native byte order.
     joined = _joined(batch, from_numpy_dtype(batch[0].dtype).numpy)
     if joined is not None:
         return wrap(joined)
@@ -97,7 +97,7 @@ def _joined(arrays: Sequence[Any], dtype: Any) -> Any:
         out = empty((len(arrays),), dtype)
         out[:] = arrays
         return out
-    # As one long dimension, which NumPy joins with less work for each array than `stack`.
+    # Concatenate flat arrays: NumPy does less work for each array than in `stack`.
     out = empty((len(arrays), *shape), dtype)
     np.concatenate(arrays, 0, out.reshape((len(arrays) * shape[0], *shape[1:])))
     return out
@@ -120,7 +120,7 @@ def _mappings(first: Any, batch: Sequence[Any]) -> Any:
             like.update(values)
             return like
         return type(first)(values)
-    except TypeError:  # a type that can be neither copied nor made from a dict
+    except TypeError:  # a type that cannot be copied or made from a dict
         return values
 
 
@@ -137,7 +137,7 @@ def _sequences(first: Any, batch: Sequence[Any]) -> Any:
 
 
 def _like(first: Any, values: list[Any]) -> Any:
-    """A sequence of the type of `first` with these items; a list where that cannot be."""
+    """A sequence of the type of `first` with these items; a list if that is impossible."""
     try:
         if isinstance(first, MutableSequence):
             like = copy.copy(first)
@@ -183,10 +183,9 @@ def _converted_mapping(data: Any) -> Any:
 
 
 def pinned(batch: Any) -> Any:
-    """A batch whose tensors are in pinned memory, with objects that know how to do that themselves.
+    """The batch with its tensors in pinned memory; objects may define `pin_memory` themselves.
 
-    What `collate_fn` returns may be anything: dicts and sequences are gone through, and all else
-    stays as it is.
+    `collate_fn` may return anything: dicts and sequences are searched, and all else is unchanged.
     """
     if hasattr(batch, "pin_memory"):
         return batch.pin_memory()

@@ -88,8 +88,8 @@ class Crew:
         )
         try:
             with warnings.catch_warnings():
-                # Python 3.12 warns of forks beside threads. Those of native code are prepared for
-                # that: see `replay/cpu/pool.py`.
+                # Python 3.12 warns about forks while threads run. Those of native code allow it:
+                # see `replay/cpu/pool.py`.
                 warnings.filterwarnings("ignore", ".*multi-threaded.*", DeprecationWarning)
                 with _outside_of_job():
                     process.start()
@@ -105,18 +105,18 @@ class Crew:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether there are no workers to speak to: a fork of this process has none either."""
+        """Whether there are no workers; a fork of this process has none either."""
         return not self.stop.alive or os.getpid() != self._pid
 
     def begin(self, epoch: int, seed: int) -> None:
-        """Tell all workers that an epoch begins; requests of others are off."""
+        """Tell all workers that an epoch begins; requests of other epochs are cancelled."""
         for worker_id in range(len(self._workers)):
             self._post(worker_id, BEGIN, epoch, seed)
 
     def request(
         self, worker_id: int, epoch: int, batch_index: int, indices: Any, wanted: bool
     ) -> None:
-        """Ask a worker for a batch; unless it is wanted, only to go past it."""
+        """Ask a worker for a batch; if it is not wanted, the worker only skips it."""
         self._post(worker_id, MAKE, epoch, batch_index, indices, wanted)
 
     def _post(self, worker_id: int, *request: Any) -> None:
@@ -125,7 +125,7 @@ class Crew:
         self._poll_for_writing(worker)
 
     def _poll_for_writing(self, worker: _WorkerHandle) -> None:
-        """Poll a connection for writing too, while something could not be sent."""
+        """Poll a connection for writing too, while it has unsent bytes."""
         events = select.POLLIN | (select.POLLOUT if worker.channel.has_unsent else 0)
         self._poll.modify(worker.channel.socket.fileno(), events)
 
@@ -136,7 +136,7 @@ class Crew:
         self._workers[reply.worker].blocks.discard(reply.packed)
 
     def wait(self, seconds: float | None) -> list[Reply]:
-        """What arrives next; an empty list after so many seconds."""
+        """The replies that arrive next; an empty list after so many seconds."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -192,15 +192,15 @@ class Crew:
         raise RuntimeError(f"{which} is killed by signal: {_signal_name(-code)}")
 
 
-#: beginnings of the names of variables by which MPI tells a process which rank it is
+#: prefixes of the variables by which MPI tells a process which rank it is
 _OF_JOB = ("PMI", "HYDI_", "MPI_", "MPIR_", "OMPI_", "PRTE_")
 
 
 @contextmanager
 def _outside_of_job() -> Iterator[None]:
-    """Inside, the environment is that of a process which is no rank of a job.
+    """Inside, the environment is that of a process outside of any job.
 
-    A worker that a rank starts would otherwise take itself for that rank if it imported mpi4py.
+    Otherwise a worker of a rank that imports mpi4py would take itself for that rank.
     """
     removed = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(_OF_JOB)}
     try:

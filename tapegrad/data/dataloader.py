@@ -23,7 +23,7 @@ from .sampler import BatchSampler, RandomSampler, SequentialSampler
 
 T = TypeVar("T", covariant=True)
 
-#: what may not be assigned after the loader was made: other attributes were derived from it
+#: attributes that must not be assigned later: other attributes were derived from them
 _FIXED = frozenset(
     {"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"}
 )
@@ -38,10 +38,11 @@ class DataLoader(Generic[T]):
     [[0, 1], [2, 3], [4]]
 
     `num_workers` processes make `prefetch_factor` batches each in advance. The arrays of their
-    batches are shared memory, which is used again for later batches when nobody refers to it any
-    more. With `pin_memory`, and a GPU, batches are in pinned memory, from which
+    batches are in shared memory, which is reused for later batches when no references are left.
+    With `pin_memory`, and a GPU, batches are in pinned memory, from which
     `.to("cuda", non_blocking=True)` copies while Python goes on. With the same seed the order is
-    the same for any number of workers, and what a dataset draws at random in workers is, too.
+    the same for any number of workers, and so are the random numbers that a dataset draws in
+    workers.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class DataLoader(Generic[T]):
                 else SequentialSampler(dataset)  # type: ignore[arg-type]
             )
         if batch_size is not None:
-            # For a stream this one only checks the options: its batches are not made of indices.
+            # For a stream this sampler only checks the options: its batches have no indices.
             batch_sampler = BatchSampler(() if sampler is None else sampler, batch_size, drop_last)
         batched = batch_sampler is not None
         if collate_fn is None:
@@ -118,7 +119,7 @@ class DataLoader(Generic[T]):
 
         self._iterator: ParallelIterator | None = None
         self._epoch: Epoch | None = None
-        #: what the next iteration resumes, and the seed that persistent workers began with
+        #: the state that the next iteration resumes, and the seed of persistent workers
         self._resumed: dict[str, Any] | None = None
         self._first_seed: int | None = None
         self._made = True
@@ -147,7 +148,7 @@ class DataLoader(Generic[T]):
 
     @property
     def _indices(self) -> Iterable[Any]:
-        """What gives the indices of batches, or of samples without batches."""
+        """The sampler of indices: lists for batches, or single ones without batches."""
         return self.sampler if self.batch_sampler is None else self.batch_sampler  # type: ignore[return-value]
 
     def __iter__(self) -> Iterator[Any]:
@@ -162,7 +163,7 @@ class DataLoader(Generic[T]):
         return iterator
 
     def _next_epoch(self) -> Epoch:
-        """Begin an epoch, or go on with the one that was loaded; for iterators."""
+        """Begin an epoch, or continue the one that was loaded; for iterators."""
         resumed, self._resumed = self._resumed, None
         stream = isinstance(self.dataset, IterableDataset)
         indices = None if stream else self._indices
@@ -176,7 +177,7 @@ class DataLoader(Generic[T]):
         return self._first_seed
 
     def _settings(self) -> LoaderSettings:
-        """What an iterator has to know; for iterators."""
+        """The settings that iterators need."""
         batched = self.batch_sampler is not None
         source = Source(self.dataset, self.collate_fn, self.batch_size, batched, self.drop_last)
         return LoaderSettings(
@@ -208,11 +209,11 @@ class DataLoader(Generic[T]):
             return None
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this loader stands, in JSON's types.
+        """The position of this loader, in JSON's types.
 
-        In the middle of an epoch that is after the latest batch that the consumer was given,
-        whatever workers have made in advance. The order is repeated exactly for all samplers of
-        this package, and for others if they decide it when an iteration begins.
+        In the middle of an epoch, the position is right after the last batch that the consumer
+        received; batches that workers made in advance do not count. The order is repeated exactly
+        for all samplers of this package, and for others if they choose it when an iteration begins.
         """
         if not self.in_order and isinstance(self.dataset, IterableDataset):
             raise RuntimeError("the position in a stream is not defined with in_order=False")
@@ -229,7 +230,7 @@ class DataLoader(Generic[T]):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Let the next iteration go on where the loader that gave this state stood."""
+        """Let the next iteration continue from the position in this state."""
         epoch, generators = self._checked_state(state_dict)
         own = own_generators(self._samplers(), self.generator)
         for generator, state in zip(own, generators, strict=True):
@@ -291,7 +292,7 @@ def _check_workers(
 
 
 def _check_stream(shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
-    """A stream has an order of its own."""
+    """Refuse options that would set the order of a stream."""
     options = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}
     for name, value in options.items():
         if value is not None:

@@ -39,7 +39,7 @@ class Dataset(Generic[T]):
 class IterableDataset(Dataset[T], ABC):
     """A stream of samples: a subclass defines `__iter__`.
 
-    In a worker process every copy of the dataset is iterated: `get_worker_info()` says which part
+    Each worker process iterates its own copy of the dataset: `get_worker_info()` tells which part
     of the stream this worker should give.
     """
 
@@ -82,12 +82,12 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         )
 
     def collated(self, indices: Sequence[int]) -> list[Tensor] | None:
-        """A batch taken out of the tensors at once; None where a batch needs samples."""
+        """A batch gathered from the tensors at once; None if it must be made of samples."""
         columns = self._rows(indices)
         return None if columns is None else [wrap(rows) for rows in columns]
 
     def _rows(self, indices: Sequence[int]) -> list[Any] | None:
-        """The rows of each tensor, copied; None where single samples would differ."""
+        """The rows of each tensor, copied; None if single samples would differ."""
         if type(self).__getitem__ is not TensorDataset.__getitem__:
             return None
         if any(t.requires_grad or type(t._array) is not np.ndarray for t in self.tensors):
@@ -202,7 +202,7 @@ class ChainDataset(IterableDataset[Any]):
 
 
 class Subset(Dataset[T]):
-    """Those samples of a dataset that a list of indices names."""
+    """The samples of a dataset at a list of indices."""
 
     def __init__(self, dataset: Dataset[T], indices: Sequence[int]) -> None:
         self.dataset = dataset
@@ -219,7 +219,7 @@ class Subset(Dataset[T]):
         return samples_of(self.dataset, [self.indices[i] for i in indices])
 
     def collated(self, indices: Sequence[int]) -> Any:
-        """A batch as the dataset underneath makes it at once; None where it cannot."""
+        """A batch that the underlying dataset makes at once; None if it cannot."""
         kind = type(self)
         overridden = (
             kind.__getitem__ is not Subset.__getitem__
@@ -234,12 +234,12 @@ class Subset(Dataset[T]):
 
 
 def samples_of(dataset: Any, indices: Sequence[int]) -> list[Any]:
-    """The samples with these indices, asked for at once where the dataset can."""
+    """The samples at these indices, with one call of `__getitems__` if the dataset has it."""
     at_once = getattr(dataset, "__getitems__", None)
     if not callable(at_once):
         return [dataset[i] for i in indices]
     samples: list[Any] = at_once(indices)
-    # Anything but a list is a batch already, for a `collate_fn` of the dataset's own.
+    # Anything but a list is a batch already, for the dataset's own `collate_fn`.
     if isinstance(samples, list) and len(samples) != len(indices):
         raise ValueError(
             f"{type(dataset).__name__}.__getitems__ gave {len(samples)} samples for "
@@ -274,7 +274,7 @@ def random_split(
 
 
 def _from_fractions(fractions: Sequence[float], size: int) -> list[int]:
-    """Lengths rounded down, and what is left goes to the first parts in turn."""
+    """Lengths rounded down; the remaining samples go to the first parts in turn."""
     for i, fraction in enumerate(fractions):
         if not 0 <= fraction <= 1:
             raise ValueError(f"fraction {i} of a split must lie between 0 and 1, got {fraction}")

@@ -1,4 +1,4 @@
-"""From indices to a batch: what the main process and the workers have in common.
+"""Turns indices into a batch, in the main process and in workers.
 
 Comes in: a dataset and a collate function. Goes out: a fetcher, a function that takes what the
 sampler gave (a list of indices, or one index without batches) and returns a collated batch. For a

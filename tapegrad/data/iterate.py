@@ -3,8 +3,8 @@
 Comes in: an `Epoch`, which says which batches in which order. Goes out: batches; the epoch is told
 which of them the consumer has received. With workers, `prefetch` batches of each worker are
 requested in advance. Batch i of a dataset with indices always goes to worker i modulo the number of
-workers. Streams are asked in turn, and a worker whose stream has ended drops out when its turn
-comes, so the order never depends on timing. Called by `dataloader.py`.
+workers. Workers with streams take turns, and a worker whose stream has ended drops out at its turn,
+so the order never depends on timing. Called by `dataloader.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LoaderSettings(NamedTuple):
-    """What an iterator has to know of its loader."""
+    """The settings of a loader that its iterators need."""
 
     source: Source
     workers: int
@@ -37,7 +37,7 @@ class LoaderSettings(NamedTuple):
     init: Callable[[int], Any] | None
     in_order: bool
     persistent: bool
-    #: how many batches there are, where that is known
+    #: the number of batches, or None if it is unknown
     length: int | None
     #: whether batches go into pinned memory
     pins: bool
@@ -67,7 +67,7 @@ class BatchIterator:
 
 
 class SerialIterator(BatchIterator):
-    """Makes every batch when it is asked for."""
+    """Makes every batch on request, in this process."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
@@ -79,7 +79,7 @@ class SerialIterator(BatchIterator):
                 self._go_forward()
 
     def _go_forward(self) -> None:
-        """Take those batches from a stream that were had before."""
+        """Skip the batches of a stream that were received before."""
         for _, nothing in itertools.islice(self._epoch.remaining, self._epoch.position):
             try:
                 self._fetch(nothing)
@@ -100,12 +100,12 @@ class SerialIterator(BatchIterator):
             epoch.finished = True
             epoch.remaining = iter(())
             raise StopIteration from None
-        except StopIteration as error:  # of the dataset: it would look like the end of the loader
+        except StopIteration as error:  # the dataset's: it would look like the loader's end
             raise RuntimeError("the dataset has raised StopIteration") from error
 
 
 class ParallelIterator(BatchIterator):
-    """Has batches made by worker processes, in advance."""
+    """Lets worker processes make batches in advance."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
@@ -117,7 +117,7 @@ class ParallelIterator(BatchIterator):
         self.begin(epoch)
 
     def begin(self, epoch: Epoch) -> None:
-        """Start an epoch; what is left of another one is dropped."""
+        """Start an epoch; drop what is left of the previous one."""
         settings = self._settings
         for reply in self._arrived.values():
             self.crew.discard(reply)

@@ -1,9 +1,9 @@
 """The position of a DataLoader: the order of an epoch, and how many batches were received.
 
-An `Epoch` numbers its batches from 0. The state of the random sources at its beginning decides its
-order, so that state and the index of the next batch are all that is kept to resume. A resumed epoch
-sets the sources to that state while it decides the order, and then sets them back. Everything that
-is kept has JSON's types. Called by `dataloader.py` and `iterate.py`.
+An `Epoch` numbers its batches from 0. The state of the random sources at its beginning determines
+its order, so that state and the index of the next batch suffice to resume. A resumed epoch sets the
+sources to that state while it chooses the order, and then restores them. Everything that is saved
+has JSON's types. Called by `dataloader.py` and `iterate.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .sampler import (
     draw_seed,
 )
 
-#: samplers that use no random numbers but those of their generator
+#: samplers that draw random numbers only from their generator
 _KNOWN = (
     BatchSampler,
     DistributedSampler,
@@ -42,7 +42,7 @@ _KNOWN = (
 
 
 class RandomSource(NamedTuple):
-    """Something that random numbers come from: how to read its state and how to set it."""
+    """A source of random numbers: how to read its state and how to set it."""
 
     get: Callable[[], Any]
     set: Callable[[Any], None]
@@ -73,7 +73,7 @@ def _set_numpy_state(state: Any) -> None:
 
 
 def own_generators(samplers: Iterable[Any], generator: Generator | None) -> list[Generator]:
-    """The generators that belong to a loader and its samplers, the default one left out."""
+    """The generators of a loader and its samplers, without the default one."""
     found: list[Generator] = []
     for candidate in (generator, *(getattr(sampler, "generator", None) for sampler in samplers)):
         known = any(candidate is other for other in (*found, default_generator))
@@ -99,14 +99,14 @@ _FOREIGN = [
 
 
 def preserved() -> contextlib.AbstractContextManager[None]:
-    """What is drawn inside from global generators does not move them."""
+    """Restores the global generators afterwards, whatever is drawn inside."""
     sources = [_of_generator(default_generator), *_FOREIGN]
     return _gone_back(sources, [source.get() for source in sources])
 
 
 @contextlib.contextmanager
 def _gone_back(sources: list[RandomSource], states: list[Any]) -> Iterator[None]:
-    """The sources are in other states inside, and afterwards in their own again."""
+    """Sets the sources to other states inside, and restores their own afterwards."""
     now = [source.get() for source in sources]
     try:
         for source, state in zip(sources, states, strict=True):
@@ -118,7 +118,7 @@ def _gone_back(sources: list[RandomSource], states: list[Any]) -> Iterator[None]
 
 
 class Epoch:
-    """One pass over the data: its seed, its batches, and which of them the consumer has had."""
+    """One pass over the data: its seed, its batches, and which of them the consumer received."""
 
     def __init__(
         self,
@@ -127,12 +127,12 @@ class Epoch:
         generator: Generator | None,
         resumed: dict[str, Any] | None = None,
     ) -> None:
-        """`indices` is what the sampler gives, or None for a stream."""
+        """`indices` are those of the sampler, or None for a stream."""
         self.finished = False
         #: index of the first batch that the consumer has not had; of those after it that it has had
         self.position: int = resumed["position"] if resumed else 0
         self._ahead: set[int] = set(resumed["ahead"]) if resumed else set()
-        #: batches before this index were had before the epoch was resumed
+        #: batches before this index were received before the epoch was resumed
         self.resumed_at = self.position
         if resumed:
             self.start = resumed["start"]
@@ -145,7 +145,7 @@ class Epoch:
     def _begin(self, indices: Iterable[Any] | None, generator: Generator | None) -> None:
         self.seed = draw_seed(generator)
         if indices is None:
-            #: batches that were not asked for yet: the index, and the indices of the samples
+            #: batches not requested yet: the batch index, and the indices of its samples
             self.remaining: Iterator[tuple[int, Any]] = zip(
                 itertools.count(), itertools.repeat(None)
             )
@@ -154,21 +154,21 @@ class Epoch:
         for _ in range(self.position):
             if next(order, None) is None:
                 break
-        # The first one is asked for now, which makes a sampler decide its order.
+        # Take the first one now, which makes a sampler choose its order.
         first = list(itertools.islice(order, 1))
         had = frozenset(self._ahead)
         rest = itertools.chain(first, order)
         self.remaining = (item for item in rest if item[0] not in had) if had else rest
 
     def consumed(self, batch_index: int) -> None:
-        """Note that the consumer has had a batch."""
+        """Note that the consumer received a batch."""
         self._ahead.add(batch_index)
         while self.position in self._ahead:
             self._ahead.remove(self.position)
             self.position += 1
 
     def state(self) -> dict[str, Any] | None:
-        """What it takes to resume this epoch; None when it has come to its end."""
+        """The state to resume this epoch from; None at its end."""
         if self.finished:
             return None
         return {"start": self.start, "position": self.position, "ahead": sorted(self._ahead)}

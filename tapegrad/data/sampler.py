@@ -1,9 +1,8 @@
 """Samplers: in which order a DataLoader asks for samples.
 
 Comes in: the length of a dataset, or weights. Goes out: indices, or lists of indices. All samplers
-here take what they need from a generator when an iteration begins, and nothing afterwards: a
-DataLoader that resumes in the middle of an epoch relies on that. Called by `dataloader.py`, through
-`position.py`.
+here draw from a generator only when an iteration begins: a DataLoader that resumes in the middle of
+an epoch relies on that. Called by `dataloader.py`, through `position.py`.
 """
 
 from __future__ import annotations
@@ -170,7 +169,7 @@ class BatchSampler(Sampler[list[int]]):
 
 
 class DistributedSampler(Sampler[int]):
-    """The part of the indices that one of several processes works on.
+    """This process's share of the indices, if several processes divide the data.
 
     `num_replicas` and `rank` are those of the process group, unless they are given.
     `set_epoch` before each epoch gives another order, the same in all processes.
@@ -210,7 +209,7 @@ class DistributedSampler(Sampler[int]):
         if self.shuffle:
             generator = Generator().manual_seed(self.seed + self.epoch)
             indices = CREATION["randperm"](len(indices), generator=generator).tolist()
-        # What is missing for equal parts is taken from the beginning again.
+        # Repeat indices from the beginning until all parts are equal.
         whole = itertools.islice(itertools.cycle(indices), self.total_size)
         return itertools.islice(whole, self.rank, None, self.num_replicas)
 

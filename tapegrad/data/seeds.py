@@ -2,9 +2,9 @@
 
 A worker starts with seed + its id, as in PyTorch, and then runs `worker_init_fn`. Before every
 batch, the global generators of Python, NumPy and tapegrad are seeded from the epoch's seed and the
-batch's index. So what a dataset draws for a batch does not depend on how many workers there are,
-nor on what was drawn before, and an epoch can be resumed in its middle. Seeds that `worker_init_fn`
-sets are mixed into those of the batches. Called by `worker.py`.
+batch's index. So the numbers that a dataset draws for a batch do not depend on the number of
+workers, nor on earlier draws, and an epoch can be resumed in its middle. Seeds that
+`worker_init_fn` sets are mixed into those of the batches. Called by `worker.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MASK = (1 << 64) - 1
 
 
 def mixed(first: int, second: int) -> int:
-    """64 well mixed bits of two numbers: two rounds of splitmix64."""
+    """Mix two numbers into 64 bits: two rounds of splitmix64."""
     x = (first + second * 0x9E3779B97F4A7C15) & _MASK
     for _ in range(2):
         x = (x + 0x9E3779B97F4A7C15) & _MASK
@@ -52,7 +52,7 @@ class BatchSeeds:
         return [random.getstate(), (bytes(words), position), get_rng_state()]
 
     def initialised(self) -> None:
-        """`worker_init_fn` has run: see which generators it has seeded."""
+        """After `worker_init_fn`: find out which generators it has seeded."""
         states = self._states()
         drawn = (
             lambda: random.getrandbits(64),

@@ -2,8 +2,7 @@
 
 Comes in: a `WorkItem` and a socket, from `crew.py`, which starts the process. Goes out: replies
 over the socket. The process ends when the loader closes its end of the socket, also if the loader's
-process was killed. If the dataset keeps it from ending, a thread ends the process after `GRACE`
-seconds.
+process was killed. If the dataset blocks that, a thread ends the process after `GRACE` seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from .channel import Channel
 from .fetch import EndOfStream, Source
 from .seeds import BatchSeeds
 
-#: seconds that a worker has to leave by itself
+#: seconds that a worker has to end by itself
 GRACE = 5.0
 
 # Requests are pickled tuples: (BEGIN, epoch, seed, returned blocks) and
@@ -38,7 +37,7 @@ BATCH, ERROR, END, SKIPPED = range(4)
 
 
 class WorkItem(NamedTuple):
-    """What a worker is for."""
+    """What a worker process gets: its source of batches, its id and its settings."""
 
     source: Source
     worker_id: int
@@ -48,7 +47,7 @@ class WorkItem(NamedTuple):
 
 
 class WorkerInfo:
-    """Which worker a dataset finds itself in; see `get_worker_info`."""
+    """The worker that a dataset runs in; see `get_worker_info`."""
 
     def __init__(self, id: int, num_workers: int, seed: int, dataset: Any) -> None:
         self.id = id
@@ -79,18 +78,18 @@ def main(job: WorkItem, end: socket.socket) -> None:
     try:
         _WorkerLoop(job, channel).run()
     except (EOFError, ConnectionError):
-        pass  # the loader is gone or has enough
+        pass  # the loader has closed the connection
     finally:
         channel.close()
 
 
 def _forget_parent() -> None:
-    """A forked worker begins as a new process would: without the modes of who forked it."""
+    """Reset the modes that a forked worker inherits, so that it begins like a new process."""
     modes.reset()
 
 
 def _use_one_thread() -> None:
-    """The workers are the parallelism: native code in them stays on one thread."""
+    """Run native code on one thread: the workers themselves run in parallel."""
     from ..replay.cpu.pool import set_num_threads
 
     set_num_threads(1)
@@ -140,7 +139,7 @@ class _WorkerLoop:
                 self._make(*rest)
 
     def _take_requests(self) -> None:
-        """Read what has come, or wait; requests of an epoch that is over are dropped."""
+        """Read requests that have arrived, or wait; drop those of an earlier epoch."""
         for data, _ in self._channel.receive(wait=not self._waiting):
             *request, returned = pickle.loads(data)
             self._blocks.returned(returned)
@@ -171,7 +170,7 @@ class _WorkerLoop:
             return ERROR, None, self._failure
         try:
             if self._fetch is None:
-                # A stream begins: as many different seeds as there are workers.
+                # A stream begins: each worker gets another seed.
                 self._seeds.begin(self._seed + self._job.worker_id, -1)
                 self._fetch = self._job.source.fetcher()
             self._seeds.begin(self._seed, batch_index)
@@ -183,7 +182,7 @@ class _WorkerLoop:
 
 
 def describe(error: Exception, worker: int) -> tuple[bytes | None, str]:
-    """An exception for another process: its type, where that can be sent, and its traceback."""
+    """An exception for another process: its type, if that can be pickled, and its traceback."""
     name = type(error).__name__
     text = "".join(traceback.format_exception(error))
     message = f"Caught {name} in DataLoader worker process {worker}.\nOriginal {text}"
@@ -207,7 +206,7 @@ def described(description: tuple[bytes | None, str]) -> Exception:
     kind, message = description
     try:
         made = pickle.loads(kind)(_Text(message)) if kind is not None else None
-    except Exception:  # a type that is not known here or takes other arguments
+    except Exception:  # an unknown type, or one that takes other arguments
         made = None
     # A StopIteration would look like the end of the loader.
     if not isinstance(made, Exception) or isinstance(made, StopIteration):

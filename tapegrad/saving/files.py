@@ -36,16 +36,16 @@ def save(
     pickle_protocol: int | None = None,
     _use_new_zipfile_serialization: bool = True,
 ) -> None:
-    """Save tensors, and any nesting of containers, numbers, text and NumPy arrays with them.
+    """Save tensors, NumPy arrays, numbers and text, in any nesting of containers.
 
     A whole module is saved as data: its class by name, its parameters, buffers and modules, and
     attributes that are themselves such values; no code.
 
-    `f` is a path or an open binary file. A file at a path is replaced at once when all has been
-    written: whatever happens meanwhile, the path leads to the old file or to the new one. Tensors
-    that share memory are stored once and share it again when they are loaded. What cannot be saved
-    is an error that says where it stands, and nothing is written. The other arguments are there
-    for code written for PyTorch and change nothing: no pickle is written.
+    `f` is a path or an open binary file. A file at a path is replaced atomically when all has been
+    written: whatever happens, the path leads to the old file or to the new one. Tensors that share
+    memory are stored once and share it again after loading. If a value cannot be saved, an error
+    says where it is, and nothing is written. The other arguments are there for code written for
+    PyTorch and have no effect: no pickle is written.
 
     >>> import io, tapegrad
     >>> file = io.BytesIO()
@@ -78,9 +78,9 @@ def laid_out(obj: Any, described: dict[str, str] | None = None) -> FileLayout:
 
 
 def write(layout: FileLayout, path: str) -> None:
-    """Write a file so that it is there as a whole or not at all."""
+    """Write a file completely or not at all."""
     with checksummed(layout.arrays) as checksums, replacing(path) as descriptor:
-        # Checksums stand in the header, which is written last: they are computed meanwhile.
+        # The header holds the checksums, so it is written last; a thread computes them meanwhile.
         os.lseek(descriptor, layout.header_size, os.SEEK_SET)
         for array in layout.arrays.values():
             write_all(descriptor, bytes_of(array))
@@ -89,7 +89,7 @@ def write(layout: FileLayout, path: str) -> None:
 
 
 def write_file(path: str, put: Callable[[Any], Any]) -> None:
-    """Let `put(file)` write a file, which is there as a whole or not at all."""
+    """Let `put(file)` write a file, completely or not at all."""
     if _is_special(path):
         with open(path, "wb") as file:
             put(file)
@@ -134,18 +134,19 @@ def load(
     weights_only: bool | None = None,
     mmap: bool | None = None,
 ) -> Any:
-    """Load what `save` wrote; a file of safetensors by another program; or a file of PyTorch.
+    """Load a file of `save`, a safetensors file of another program, or a file of PyTorch.
 
     `map_location` is the device that tensors go to: a device, a dict from saved to new devices, or
     a function of a tensor on the CPU and the name of its saved device, which returns a tensor or
-    None for the saved device. Without it, tensors go where they were. `mmap=True` reads tensors
-    from the file when they are used, and does not compare their checksums.
+    None for the saved device. Without it, tensors go to the device that they were saved from.
+    `mmap=True` reads tensors from the file when they are used, and does not compare their
+    checksums.
 
-    Modules are made again if they are layers of the library, or of a class that
-    `tapegrad.serialization.add_safe_globals` was given; with `weights_only=False`, of any class
-    derived from `Module` that the program has defined. `__init__` is not called. No code in a file
-    is ever run, and nothing that it names is imported: of PyTorch's files, tensors and plain values
-    are read, and anything else is an error. `pickle_module` is there for code written for PyTorch.
+    Modules are rebuilt if they are layers of the library, or of a class registered with
+    `tapegrad.serialization.add_safe_globals`; with `weights_only=False`, of any class derived from
+    `Module` that the program has defined. `__init__` is not called. No code in a file is ever run,
+    and nothing that it names is imported: of PyTorch's files, tensors and plain values are read,
+    and anything else is an error. `pickle_module` is there for code written for PyTorch.
     """
     with opened(f) as source:
         start = source.read(0, min(source.size, 9))
@@ -159,7 +160,7 @@ def load(
 
 @contextmanager
 def opened(f: Any) -> Iterator[Any]:
-    """What `f`, a path or an open file, is read from."""
+    """The source to read `f` from, a path or an open file."""
     path = _path_of(f, "read")
     if path is not None:
         with closing(FileSource(path)) as source:
@@ -200,7 +201,7 @@ def _read_structure(container: Container, devices: DeviceMap, trusted: bool) -> 
 
 
 class SavedItems:
-    """The items of a dict in a file, on the CPU; each is read when it is asked for."""
+    """The items of a dict in a file, on the CPU; each is read when it is used."""
 
     def __init__(self, container: Container) -> None:
         self._container = container
@@ -234,7 +235,7 @@ def _views_of(container: Container) -> dict[str, StoredView]:
 
 @contextmanager
 def _as_damage(container: Container) -> Iterator[None]:
-    """Whatever goes wrong with what a file says is damage of the file, with its name."""
+    """Report every error in decoding a file as damage of that file, with its name."""
     try:
         yield
     except SavingError as error:
@@ -264,7 +265,7 @@ class _Loaded:
         return self._entries[name] if view is None else seen(self._entries[view.entry], view)
 
     def on_device(self, name: str, saved: str) -> Any:
-        """The array of a tensor, where it should be."""
+        """The array of a tensor, on the device where it should be."""
         view = self._views.get(name)
         entry = name if view is None else view.entry
         key = (entry, saved)

@@ -2,7 +2,7 @@
 
 Comes in: a dict of tensors, plain values, nested dicts, and objects with `state_dict` (models,
 optimizers, schedules), and a folder. The folder holds one state: a save replaces it when all files
-of the new one are written. `Checkpoint` keeps several of them, with metrics and random states.
+of the new one are written. `Checkpoint` keeps several states, with metrics and random states.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def save(
 ) -> FilePath:
     """Save a state to the folder `checkpoint_id`; all ranks of the group call it.
 
-    Each rank writes its own shards, and the first one what all have. When this returns, all is on
-    the disk; if it fails or is killed, the folder still holds the state that it held before. With
+    Each rank writes its own shards, and the first rank what all ranks have. When this returns,
+    everything is on disk; if it fails or is killed, the folder still holds the previous state. With
     `no_dist` this process saves alone. Returns the path of the manifest.
     """
     group, folder = _group(process_group, no_dist), _folder(checkpoint_id, storage_writer, planner)
@@ -90,7 +90,7 @@ def async_save(
     process_group: Any = None,
     no_dist: bool = False,
 ) -> Future[FilePath]:
-    """As `save`, and done when it returns: a future of the manifest's path."""
+    """As `save`, which is complete on return; returns a future of the manifest's path."""
     done: Future[FilePath] = Future()
     options: dict[str, Any] = {"planner": planner, "process_group": process_group}
     done.set_result(
@@ -110,9 +110,9 @@ def load(
 ) -> None:
     """Load the state in a folder into the tensors and objects of a dict of the same form.
 
-    Tensors are changed in place, objects get their state, other values in the dict are replaced. It
-    does not matter how many ranks have saved the state. Every value of `state_dict` must be there;
-    if one is not, or a file is damaged, all ranks raise, and nothing is changed.
+    Tensors are changed in place, objects load their state, other values in the dict are replaced.
+    It does not matter how many ranks saved the state. Every value of `state_dict` must be in it; if
+    one is missing, or a file is damaged, all ranks raise, and nothing is changed.
     """
     group, folder = _group(process_group, no_dist), _folder(checkpoint_id, storage_reader, planner)
     _begin("load", group)
@@ -171,7 +171,7 @@ def _group(given: Any, alone: bool) -> Any:
 
 
 def _begin(what: str, group: Any) -> None:
-    """All ranks of the group must call the same."""
+    """Check that all ranks of the group make the same call."""
     if group is not SELF:
         group.meet(f"distributed.checkpoint.{what}()")
 
@@ -200,7 +200,7 @@ def _index(manifest: FilePath) -> Any:
 
 
 def _is_stateful(value: Any) -> bool:
-    """Whether an object says that its state is a dict like the one around it."""
+    """Whether an object's class inherits from `Stateful`: its state is a dict like this one."""
     return Stateful in type(value).__mro__
 
 
@@ -209,7 +209,7 @@ def _is_part(value: Any) -> bool:
 
 
 def _flat(value: Any, path: Path) -> dict[Path, Any]:
-    """What this rank has, by path."""
+    """The values that this rank has, by path."""
     if _is_stateful(value):
         return _flat(value.state_dict(), path)
     if _is_part(value):
@@ -226,7 +226,7 @@ def _flat(value: Any, path: Path) -> dict[Path, Any]:
 
 
 def _find(value: dict[str, Any], path: Path, reader: Any, chosen: Any, writes: Any) -> None:
-    """Read what a dict needs, and say what is to be done with it."""
+    """Read the values that a dict needs, and list how each is to be loaded."""
     for key, inner in value.items():
         place = (*path, key)
         if _is_stateful(inner):

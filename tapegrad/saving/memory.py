@@ -1,13 +1,13 @@
-"""Which arrays share memory, and how each is found in what is stored.
+"""Which arrays share memory, and how each is found among the stored ones.
 
 Comes in: a dict of named arrays in memory. Goes out: **entries**, contiguous arrays to be stored,
-and **views**, which say how an array that is not an entry is seen in one. Memory that several
-arrays show is stored once; a view of a large array is stored without the rest of it. Called by
-`files.py` and `structure.py`.
+and **views**, which describe every other array as a view of an entry. Memory that several arrays
+share is stored once; a view of a large array is stored without the rest of it. Called by `files.py`
+and `structure.py`.
 
-There are four cases. An array alone is an entry. An array that shows exactly what another one shows
-is a view of its entry. If arrays overlap, the one that covers all others is the entry. If none
-does, the bytes from the first to the last that any of them shows become an entry.
+There are four cases. An array alone is an entry. An array with the same elements as another one is
+a view of its entry. If arrays overlap, the one that covers all others is the entry. If none does,
+all bytes from the first to the last that any of them uses become an entry.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ STORED_NAMES = {name: code for code, name in STORED.items()}
 #: other NumPy types, stored as bytes: text, dates, complex and long numbers, other byte orders
 _PLAIN_TYPE = re.compile(r"[<>|=][biufcSUMm]\d{1,9}(\[\d*[a-zA-Z]+(/\d+)?\])?")
 
-#: comparing more arrays than this with each other takes too long: they are taken to share memory
+#: comparing more arrays than this pairwise takes too long: they are assumed to share memory
 _MOST_COMPARED = 200
 
 
 class StoredView(NamedTuple):
-    """How an array is seen in an entry: from which byte, in what form."""
+    """An array as a view of an entry: its first byte, dtype, shape and strides."""
 
     entry: str
     offset: int
@@ -62,7 +62,7 @@ class StoredView(NamedTuple):
 
 
 class _NamedArray:
-    """A named array and where it lies."""
+    """A named array and its range of addresses."""
 
     __slots__ = ("array", "high", "low", "name", "pointer")
 
@@ -80,7 +80,7 @@ class _NamedArray:
         self.high += array.itemsize
 
     def key(self) -> tuple[Any, ...]:
-        """Equal for arrays that show the same."""
+        """Equal for arrays with the same elements in memory."""
         a = self.array
         return str(device_of(a)), self.pointer, a.shape, a.strides, a.dtype
 
@@ -121,7 +121,7 @@ def stored_form(arrays: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Store
 
 
 def _different(arrays: dict[str, Any]) -> tuple[list[_NamedArray], dict[str, str]]:
-    """The arrays that are not the same as an earlier one, and the names of the others."""
+    """The arrays that differ from all earlier ones, and the names of the others."""
     named_arrays: list[_NamedArray] = []
     repeats: dict[str, str] = {}
     known: dict[Any, str] = {}
@@ -190,7 +190,7 @@ def _clusters(named_arrays: list[_NamedArray]) -> Iterator[list[_NamedArray]]:
 
 
 def _connected(cluster: list[_NamedArray]) -> list[list[_NamedArray]]:
-    """The arrays of a cluster that really share elements: columns of a matrix do not."""
+    """Split a cluster into arrays that really share elements: columns of a matrix do not."""
     if len(cluster) == 1 or len(cluster) > _MOST_COMPARED:
         return [cluster]
     groups: list[list[_NamedArray]] = []
@@ -211,7 +211,7 @@ def _share(a: _NamedArray, b: _NamedArray) -> bool:
         return False
     if not isinstance(a.array, np.ndarray):
         return True
-    most: Any = 10_000  # steps of a search that may take forever
+    most: Any = 10_000  # steps of NumPy's search, which may take forever
     try:
         return bool(np.shares_memory(a.array, b.array, most))
     except np.exceptions.TooHardError:
@@ -262,10 +262,10 @@ def _store_span(
         )
     kinds = {named.array.dtype for named in group}
     if len(kinds) > 1:
-        # Elements of eight bytes must lie where they can be read when they are loaded.
+        # Begin at a multiple of 8 bytes if possible, so that elements are aligned after loading.
         owner = storage.owner_of(first.array).__array_interface__["data"][0]
         low = max(low - low % 8, owner)
-    # The arrays overlap, so all that lies between them is theirs and stays while they live.
+    # The arrays overlap, so all bytes in between belong to them and live as long as they do.
     memory: Any = (ctypes.c_uint8 * (high - low)).from_address(low)
     span: Any = np.frombuffer(memory, np.uint8)
     kind = kinds.pop()
@@ -279,7 +279,7 @@ def _store_span(
 
 
 def seen(entry: Any, view: StoredView) -> Any:
-    """The array that a view shows of a loaded entry, sharing its memory."""
+    """A view of a loaded entry as an array that shares its memory."""
     dtype = dtype_named(view.dtype)
     if not isinstance(entry, np.ndarray):
         return _seen_on_gpu(entry, view, dtype)

@@ -1,10 +1,9 @@
 """Modules in files: a class by its name, and attributes as data.
 
 Comes in: a module, or another object whose class `allowed.py` lets files hold. Goes out: its class,
-its parameters, buffers and modules by name, and its other attributes, each of them plain. Functions
-are saved if they are the library's own, by name; other code never is. An object that stands in
-several places is one object again when it is loaded, and may contain itself. Called by
-`structure.py`.
+its parameters, buffers and modules by name, and its other attributes, each of them plain. The
+library's own functions are saved by name; other code is never saved. An object that occurs several
+times is one object again after loading, and may contain itself. Called by `structure.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .errors import SavingError
 if TYPE_CHECKING:
     from .structure import Decoder, Encoder
 
-#: what modules keep by name, as it stands in files and in the module; and what it may be
+#: groups of named values of a module: the key in files, its attribute, and the allowed type
 _GROUPS: dict[str, tuple[str, type]] = {
     "parameters": ("_parameters", Parameter),
     "buffers": ("_buffers", Tensor),
@@ -30,7 +29,7 @@ _CONTENT = {"class", "attributes", *_GROUPS}
 
 
 def encode_object(encoder: Encoder, value: Any, path: tuple[Any, ...]) -> Any:
-    """The JSON of an object, or of its number if it was met before."""
+    """The JSON of an object, or of its number if it was encoded before."""
     number = encoder.objects.get(id(value))
     if number is not None:
         return {"again": number}
@@ -59,7 +58,7 @@ def encode_object(encoder: Encoder, value: Any, path: tuple[Any, ...]) -> Any:
                 content[group] = {k: encoder.encode(v, (*path, k)) for k, v in items.items()}
         for name, item in list(attributes.items()):
             if name.endswith("_hooks") and isinstance(item, dict) and not item:
-                del attributes[name]  # a loaded module has it anyway
+                del attributes[name]  # a loaded module gets its own
     content["attributes"] = {k: encoder.encode(v, (*path, k)) for k, v in attributes.items()}
     return {"object": content}
 
@@ -71,15 +70,15 @@ def _state_of(value: Any) -> Any:
 
 
 def decode_object(decoder: Decoder, content: dict[str, Any]) -> Any:
-    """The object of some JSON, without a call of `__init__`."""
+    """The object that JSON describes, made without calling `__init__`."""
     unknown = set(content) - _CONTENT
     if unknown or not isinstance(content.get("class"), str):
         raise SavingError(f"an object cannot be made of {sorted(content)}")
     kind: Any = class_named(content["class"], decoder.trusted)
     made = kind.__new__(kind)
-    decoder.objects.append(made)  # before what it holds, which may be itself
+    decoder.objects.append(made)  # before its contents, which may include itself
     state: dict[str, Any] = {}
-    # In the order in which they were encoded: objects are numbered as they are met.
+    # In the order of encoding, because objects are numbered in that order.
     for group, (name, allowed) in _GROUPS.items():
         if group in content or isinstance(made, Module):
             state[name] = items = _decoded(decoder, content.get(group, {}))
@@ -104,7 +103,7 @@ def _decoded(decoder: Decoder, items: Any) -> dict[str, Any]:
 
 
 def decode_again(decoder: Decoder, number: int) -> Any:
-    """An object that was met before."""
+    """An object that was decoded before."""
     if not 0 <= number < len(decoder.objects):
         raise SavingError(f"there is no object {number} before this place")
     return decoder.objects[number]

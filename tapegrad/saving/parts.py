@@ -1,9 +1,10 @@
-"""Parts of a training: how their state is read, taken apart, and given back.
+"""Parts of a training: how their state is read, split into values, and restored.
 
 A part is a module, an optimizer, a schedule, a loader, a random generator. `taken_apart` makes a
-flat dict of its state, from paths to values, so that ranks can write different values of it; what
-is a shard of a whole tensor becomes a `Piece`. `put_together` makes the state that this rank needs
-of what was saved, by however many ranks. Called by `checkpoint.py` and `sharded.py`.
+flat dict of its state, from paths to values, so that ranks can write different values of it; a
+shard of a whole tensor becomes a `Piece`. `put_together` builds the state that this rank needs from
+the saved one, whatever the number of ranks that saved it. Called by `checkpoint.py` and
+`sharded.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..nn.state import SavedState
 from ..optim.optimizer import Optimizer
 from ..random import default_generator
 
-#: where a value stands in the state of a part
+#: the keys that lead to a value in the state of a part
 Path = tuple[Any, ...]
 _VERSIONS: Path = ("", "versions")
 
@@ -36,10 +37,10 @@ class Piece(NamedTuple):
 
 
 class StateReader(Protocol):
-    """What was saved of all parts, read when it is asked for."""
+    """The saved state of all parts, read on request."""
 
     def paths(self, prefix: Path) -> list[Path]:
-        """Where values stand under a path, without that path itself."""
+        """The paths of the values below a path, relative to it."""
 
     def value(self, path: Path) -> Any:
         """A value, whole."""
@@ -57,7 +58,7 @@ class StateReader(Protocol):
 def access(part: Any) -> tuple[str, str] | None:
     """The names of the methods that give and take the state of a part."""
     pairs = (
-        ("local_state_dict", "load_state_dict"),  # of an optimizer that is divided among ranks
+        ("local_state_dict", "load_state_dict"),  # of a sharded optimizer
         ("state_dict", "load_state_dict"),
         ("get_state", "set_state"),
         ("getstate", "setstate"),
@@ -69,7 +70,7 @@ def access(part: Any) -> tuple[str, str] | None:
 
 
 def state_of(part: Any) -> Any:
-    """The state of a part; of one that is divided among ranks, what this rank has."""
+    """The state of a part; of a sharded one, this rank's share."""
     if isinstance(part, np.random.Generator):
         return part.bit_generator.state
     names = access(part)
@@ -110,7 +111,7 @@ def give_random_state(state: Mapping[str, Any]) -> None:
 
 
 def give_all(chosen: list[tuple[Any, Any]], randomness: Any) -> None:
-    """Give every part its state; if one refuses, give all of them back what they had."""
+    """Load every part's state; if one raises an error, restore the old state of all."""
     before = [(part, copy.deepcopy(state_of(part))) for part, _ in chosen]
     random_before = random_state()
     try:
@@ -129,7 +130,7 @@ def give_all(chosen: list[tuple[Any, Any]], randomness: Any) -> None:
 
 
 def split(state: Any, part: Any) -> dict[Path, Any]:
-    """The state of a part as a flat dict; one item with an empty path for what has no parts."""
+    """The state of a part as a flat dict; a plain value becomes one item with an empty path."""
     if isinstance(part, Module) and isinstance(state, Mapping):
         versions = {_VERSIONS: getattr(state, "_metadata", {})}
         return {**{(name,): value for name, value in state.items()}, **versions}
@@ -145,7 +146,7 @@ def split(state: Any, part: Any) -> dict[Path, Any]:
 
 
 def joined(flat: Mapping[Path, Any]) -> Any:
-    """The nested state of which `split` has made a flat dict."""
+    """The nested state from the flat dict that `split` made."""
     if () in flat:
         return flat[()]
     if _VERSIONS in flat:
@@ -162,7 +163,7 @@ def joined(flat: Mapping[Path, Any]) -> Any:
 
 
 def taken_apart(part: Any) -> dict[Path, Any]:
-    """What this rank has of a part's state: values and pieces, by path."""
+    """This rank's share of a part's state: values and pieces, by path."""
     if isinstance(part, Module):
         flat = split(part.state_dict(keep_vars=True), part)
         for path, value in flat.items():
@@ -191,7 +192,7 @@ def _is_like(value: Any, parameter: Tensor) -> bool:
 
 
 def put_together(part: Any, reader: StateReader, prefix: Path) -> Any:
-    """The state for this rank's part of what was saved under a path."""
+    """The state that this rank's part needs, from the values saved under a path."""
     if isinstance(part, Module):
         return _for_module(part, reader, prefix)
     if isinstance(part, Optimizer):
@@ -226,7 +227,7 @@ def _for_optimizer(optimizer: Optimizer, reader: StateReader, prefix: Path) -> A
         shard = None if p is None else shard_of(p)
         place = (*prefix, *path)
         if shard is not None and reader.shape(place) != shard.shape:
-            shard = None  # a count, or another value that has not the parameter's shape
+            shard = None  # a count, or another value without the parameter's shape
         flat[path] = _fitted(reader, place, shard)
     return joined(flat)
 

@@ -1,4 +1,4 @@
-"""PyTorch's own files (.pt, .pth): their tensors and plain values; nothing in them is run.
+"""Reads tensors and plain values from PyTorch's files (.pt, .pth); runs nothing in them.
 
 Comes in: a file. Goes out: the value in it. Such a file is a zip archive: `data.pkl`, a pickle of
 the structure, and one member for each storage. A pickle is a program that may call anything, so it
@@ -42,7 +42,7 @@ _STORAGES = {
 
 
 class _Name(NamedTuple):
-    """A function or class that the pickle names; it is called only by `_Reader.call`."""
+    """A function or class that the pickle names; only `_Reader.call` calls it."""
 
     module: str
     name: str
@@ -56,7 +56,7 @@ class _Storage(NamedTuple):
 
 
 class _MemberFile:
-    """What zipfile reads from: a source with a position."""
+    """A source with a position, for zipfile to read."""
 
     def __init__(self, source: ReadSource) -> None:
         self._source = source
@@ -84,7 +84,7 @@ class _MemberFile:
 
 
 class Archive:
-    """The members of a file of PyTorch, by the names that they have after its folder."""
+    """The members of a file of PyTorch, by their names within its folder."""
 
     def __init__(self, source: ReadSource) -> None:
         self.source = source
@@ -102,7 +102,8 @@ class Archive:
         return SavingError(f"{self.source.name}: {reason}")
 
     def _guarded(self, action: Callable[[], Any]) -> Any:
-        """A damaged archive makes zipfile raise nearly anything."""
+        """Turn any error into a SavingError: a damaged archive makes zipfile raise nearly
+        anything."""
         try:
             return action()
         except (MemoryError, KeyboardInterrupt):
@@ -114,7 +115,7 @@ class Archive:
         info = self._members.get(name)
         if info is None:
             raise self.error(f"the archive is damaged: {name[:80]!r} is missing")
-        # Stored members cannot be larger than the file, so no file asks for much memory.
+        # Uncompressed members cannot be larger than the file, so no file can demand much memory.
         if info.compress_type != zipfile.ZIP_STORED or info.file_size > self.source.size:
             raise self.error(f"the archive is damaged: {name[:80]!r} is not stored as it should be")
         return info.file_size
@@ -125,7 +126,7 @@ class Archive:
         return data
 
     def storage(self, name: str, dtype: np.dtype[Any]) -> Any:
-        """A member as an array with memory of its own; zipfile compares its checksum."""
+        """A member as an array with its own memory; zipfile compares its checksum."""
         size = self.size(name)
         array = np.empty(size // dtype.itemsize, dtype)
         data = bytes_of(array)
@@ -169,7 +170,7 @@ def load_pytorch(source: ReadSource, devices: Any) -> Any:
 
 
 class _Reader:
-    """The interpreter: a stack, marks in it, and a memo of what may be used again."""
+    """The interpreter: a stack, marks in it, and a memo of values to be reused."""
 
     def __init__(self, archive: Archive, devices: Any) -> None:
         self.archive = archive
@@ -178,7 +179,7 @@ class _Reader:
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
         self.storages: dict[tuple[str, str], _Storage] = {}
-        self.left = 0  # elements that calls may still copy
+        self.left = 0  # how many more elements calls may copy
 
     def read(self, data: bytes) -> Any:
         self.left = 2 * len(data)
@@ -301,7 +302,7 @@ class _Reader:
 
 
 def strided_view(array: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """Elements of a storage; SavingError where they do not lie in it."""
+    """A strided view of a storage; SavingError if it reaches beyond it."""
     numbers = (offset, *shape, *strides)
     if len(shape) != len(strides) or not all(type(n) is int and n >= 0 for n in numbers):
         raise SavingError("the pickle in it is damaged: a tensor's shape is not one")
@@ -322,7 +323,7 @@ def strided_view(array: Any, offset: int, shape: tuple[int, ...], strides: tuple
 def _key(key: Any) -> Any:
     """A key of a dict or element of a set: a plain value, or a tuple of such.
 
-    Tuples of tuples of ... that share their parts could take forever to be hashed.
+    Hashing could take forever for nested tuples that share their parts.
     """
     parts = key if type(key) is tuple else (key,)
     plain = (str, int, float, bool, bytes, complex, type(None))
@@ -342,7 +343,7 @@ def _unknown(name: _Name) -> SavingError:
 def _rebuilt(r: _Reader, storage: Any, offset: Any, shape: Any, strides: Any, *more: Any) -> Any:
     tensor = r.tensor(storage, offset, shape, strides)
     bits = more[2] if len(more) > 2 and isinstance(more[2], dict) else {}
-    # PyTorch may save numbers beside a note that they are to be conjugated or negated.
+    # PyTorch may save numbers with a flag that they are to be conjugated or negated.
     if bits.get("conj") is True:
         tensor = wrap(tensor._array.conj())
     if bits.get("neg") is True:
@@ -367,7 +368,7 @@ def _sparse(r: _Reader, layout: Any, data: Any) -> Any:
     coordinates, elements, size, *unique = data
     if not isinstance(coordinates, Tensor) or not isinstance(elements, Tensor):
         raise SavingError("the pickle in it is damaged: a sparse tensor without its parts")
-    # What a file says of its coordinates may be wrong, so it is not believed.
+    # A file may be wrong about its coordinates, so they are checked.
     made = sparse_coo_tensor(coordinates, elements, size, check_invariants=True)
     return made.coalesce() if unique and unique[0] is True else made
 
@@ -403,7 +404,7 @@ def _defaultdict(r: _Reader, factory: Any = None) -> Any:
     return defaultdict(FACTORIES[factory.name])
 
 
-#: all that a pickle may call, and what is done then
+#: all that a pickle may call, and what is called instead
 _CALLS: dict[_Name, Callable[..., Any]] = {
     _Name("torch._utils", "_rebuild_tensor_v2"): _rebuilt,
     _Name("torch._utils", "_rebuild_tensor"): _rebuilt,

@@ -1,11 +1,10 @@
-"""Files of a job: each rank writes a part file with what it alone has, the first one a manifest.
+"""Files of a job: each rank writes a part file with its own values, the first rank a manifest.
 
-Comes in: on each rank a flat dict of what it has, from paths to values and `Piece`s (`parts.py`). A
-value that several ranks have is written by the first of them. The manifest is written last, says
-which values and pieces each part file holds, and names the part files with the checksums of their
-headers, which hold those of their tensors. So a state is there as a whole or not at all.
-`ShardedState` reads it, in any number of processes. Called by `checkpoint.py` and by
-`distributed/checkpoint.py`.
+Comes in: on each rank a flat dict from paths to values and `Piece`s (`parts.py`). If several ranks
+have a value, the first of them writes it. The manifest is written last, lists the values and pieces
+in each part file, and names the part files with the checksums of their headers, which hold those of
+their tensors. So a state is complete or absent. `ShardedState` reads it, in any number of
+processes. Called by `checkpoint.py` and `job.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .errors import SavingError
 from .files import SavedItems, laid_out, write
 from .parts import Path, Piece
 
-#: the name in a manifest for what the part files hold
+#: the name in a manifest for the list of what the part files hold
 INDEX = "tapegrad.index"
 _CHECK = "tapegrad.check"
 _PART = re.compile(r"(.+)\.[0-9a-f]{12}\.part-\d+-of-\d+\.safetensors")
@@ -45,10 +44,10 @@ def write_sharded(
     described: dict[str, str],
     group: Any,
 ) -> None:
-    """Write the files of one state; all ranks of a group call it with what each of them has.
+    """Write the files of one state; all ranks of a group call it, each with its own values.
 
     `more` goes into the manifest, `described` into its header. If anything fails, all ranks raise,
-    and the manifest is what it was before.
+    and the old manifest is unchanged.
     """
     names = {json.dumps(path): path for path in state}
     mine = {name: _shard_of(state[path]) for name, path in names.items()}
@@ -98,7 +97,7 @@ def _shard_of(value: Any) -> Any:
 
 
 def _indexed(everything: list[dict[str, Any]]) -> dict[str, Any]:
-    """For each value the part file that holds it; for each whole tensor its pieces."""
+    """Map each value to the part file that holds it, and each whole tensor to its pieces."""
     index: dict[str, Any] = {}
     for rank, has in enumerate(everything):
         for name, shard in has.items():
@@ -122,7 +121,7 @@ def _check_of(path: FilePath) -> str:
 
 
 def _together(function: Callable[[], str], group: Any) -> list[str]:
-    """What a function returns on each rank; if it fails on one, all of them raise."""
+    """The results of a function on all ranks; if it fails on one, all of them raise."""
     error: BaseException | None = None
     said: tuple[bool, str]
     try:
@@ -139,7 +138,7 @@ def _together(function: Callable[[], str], group: Any) -> list[str]:
 
 
 def agreed(error: Exception | None, group: Any) -> Exception | None:
-    """The error of the first rank that has one, on all ranks; None if all is well everywhere."""
+    """The error of the first rank that has one, on all ranks; None if no rank has one."""
     if group is None:
         return error
     answers: list[Any] = [None] * group.size
@@ -151,7 +150,7 @@ def agreed(error: Exception | None, group: Any) -> Exception | None:
 
 
 def remove_parts(folder: FilePath, manifests: set[str], but: set[str] | None = None) -> None:
-    """Delete the part files of manifests, given without their ending; all of them, but for some."""
+    """Delete the part files of `manifests`, named without their suffix, except those in `but`."""
     if not manifests:
         return
     for path in folder.iterdir():
@@ -161,7 +160,7 @@ def remove_parts(folder: FilePath, manifests: set[str], but: set[str] | None = N
 
 
 def manifests_of_parts(folder: FilePath) -> set[str]:
-    """The names, without the ending, of the manifests to which part files of a folder belong."""
+    """The names, without suffix, of the manifests that a folder's part files belong to."""
     found = (_PART.fullmatch(path.name) for path in folder.iterdir())
     return {match[1] for match in found if match}
 
@@ -170,7 +169,7 @@ def manifests_of_parts(folder: FilePath) -> set[str]:
 
 
 class ShardedState:
-    """What a manifest and its part files hold; values are read when they are asked for."""
+    """The state in a manifest and its part files; values are read on request."""
 
     def __init__(self, folder: FilePath, index: Any) -> None:
         try:
@@ -251,7 +250,7 @@ class ShardedState:
             at = min(stop, last)
         if at < stop:
             raise SavingError(f"elements {at} to {stop} of {path} are in no part file")
-        if not found:  # nothing is wanted, and only the dtype is asked for
+        if not found:  # no elements are wanted, only the dtype
             part = pieces[0][0] if pieces else None
             dtype = np.float32 if part is None else self._items(part)[name]._array.dtype
             return np.empty(0, dtype)
@@ -259,7 +258,7 @@ class ShardedState:
 
 
 class LoadedState:
-    """A state that one process has saved in one file, and that was read already."""
+    """A state that one process saved in one file, already in memory."""
 
     world_size = 1
 

@@ -1,7 +1,7 @@
 """Nested values as JSON, with names instead of arrays: the plan of a file.
 
 `Encoder` turns a value into JSON and named arrays, `Decoder` does the reverse. None, booleans,
-numbers, text and lists are themselves in JSON; everything else is an object with one item,
+numbers, text and lists stay as they are in JSON; everything else is an object with one item,
 `{"kind": content}`. Nothing in a file is ever run: a kind names one of the functions below. Called
 by `files.py`.
 """
@@ -33,13 +33,13 @@ from .objects import (
     is_object,
 )
 
-#: deeper structures are refused when they are saved, so that all that is saved can be loaded
+#: deeper structures are refused on saving, so that everything saved can be loaded
 DEEPEST = 128
 
-#: what a defaultdict may make its values with
+#: default factories that a defaultdict may have
 FACTORIES: dict[str, Any] = {f.__name__: f for f in (int, float, str, bool, list, dict, set)}
 
-_SMALL = 1 << 63  # integers beyond this are not numbers to other readers of JSON
+_SMALL = 1 << 63  # other readers of JSON cannot represent larger integers
 
 _HINTS = (
     ("state_dict", "save its state_dict() instead"),
@@ -58,23 +58,23 @@ class Encoder:
 
     def __init__(self) -> None:
         self.arrays: dict[str, Any] = {}
-        self._names: dict[int, str] = {}  # of tensors and arrays that were met, by identity
+        self._names: dict[int, str] = {}  # names of tensors and arrays met so far, by identity
         self._taken = {"__metadata__"}
         self._open: set[int] = set()  # containers that are being encoded
-        self._kept: list[Any] = []  # so that no identity is used twice
-        self.objects: dict[int, int] = {}  # numbers of objects that were met, by identity
+        self._kept: list[Any] = []  # keeps values alive, so that no identity is reused
+        self.objects: dict[int, int] = {}  # numbers of objects met so far, by identity
 
     def keep(self, value: Any) -> None:
-        """Let a value live until all is encoded, so that no other one gets its identity."""
+        """Keep a value alive until all is encoded, so that no other value gets its identity."""
         self._kept.append(value)
 
     @staticmethod
     def shown(path: tuple[Any, ...]) -> str:
-        """A path as one would write it."""
+        """A path as Python would write it."""
         return shown(path)
 
     def encode(self, value: Any, path: tuple[Any, ...] = ()) -> Any:
-        """The JSON of a value that stands at `path` in the whole."""
+        """The JSON of the value at `path`."""
         kind = type(value)
         if value is None or kind is bool or kind is str:
             return value
@@ -178,7 +178,7 @@ class Encoder:
         return name
 
     def _named(self, value: Any, array: Any, path: tuple[Any, ...]) -> str:
-        """The name of an array in the file: its path with dots, made different from all others."""
+        """The name of an array in the file: its path with dots, made unique."""
         found = self._names.get(id(value))
         if found is not None:
             return found
@@ -224,7 +224,7 @@ _VALUES: dict[Any, tuple[str, Callable[[Any], Any]]] = {
 
 
 def shown(path: tuple[Any, ...]) -> str:
-    """A path as one would write it: ['optimizer']['state'][0]."""
+    """A path as Python would write it: ['optimizer']['state'][0]."""
     if not path:
         return "the object"
     return "".join(f"[{part!r:.80}]" for part in path)
@@ -249,7 +249,7 @@ class Decoder:
         on_device: Callable[[str, str], Any],
         trusted: bool = False,
     ) -> None:
-        self.trusted = trusted  # whether objects of any class of modules are made
+        self.trusted = trusted  # whether objects of any module class are allowed
         self._array = array
         self._on_device = on_device
         self._tensors: dict[str, Tensor] = {}
@@ -307,12 +307,12 @@ def _sparse(d: Decoder, content: list[Any]) -> Tensor:
     if not all(isinstance(part, Tensor) for part in parts):
         raise SavingError("the parts of a sparse tensor must be tensors")
     made = sparse_coo_tensor(*parts, shape, check_invariants=True)
-    # What a file says of its coordinates is not believed: this looks at them.
+    # A file may be wrong about its coordinates, so this checks them.
     return made.coalesce() if unique is True else made
 
 
 def _tensor_class(content: dict[str, Any]) -> type[Tensor]:
-    """The class of a tensor by its marks."""
+    """The class of a tensor, by its flags."""
     unset = content.get("unset") is True
     if content.get("parameter") is True:
         return UninitializedParameter if unset else Parameter
@@ -366,7 +366,7 @@ def _dtype(d: Decoder, content: str) -> DType:
         raise SavingError(f"{content[:40]!r} is no dtype of tapegrad") from None
 
 
-#: how each kind of value is made: from what in JSON, and by what
+#: for each kind of value: the JSON type that it is stored as, and the function that makes it
 _KINDS: dict[str, tuple[type, Callable[[Decoder, Any], Any]]] = {
     "int": (str, lambda d, c: int(c, 16)),
     "float": (str, _float),
