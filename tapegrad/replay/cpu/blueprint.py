@@ -1,8 +1,8 @@
 """Blueprints: a compiled program without addresses, as it is stored on disk.
 
-Comes in: a plan and what was emitted for it. Goes out: arrays of integers, names of kernels, and
-constants, which are all that running needs. `executable.py` makes blueprints and fills in
-addresses; `stored.py` keeps them for later processes.
+Comes in: a plan and what was emitted for it. Goes out: arrays of integers, indices of kernels, and
+constants: all that a run needs. `executable.py` makes blueprints and fills in addresses;
+`stored.py` keeps them for later processes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..ir.program import Callback
 from ..native.plan import Plan
 from .emit import Emitted, Pointer, Segment
 
-#: what a step is, its kernel (-1: none), how many steps that has, how many stay together, where its
-#: table begins, and how many parts it has
+#: words of a step: its kind, its kernel (-1: none), the kernel's extent and grain, where its table
+#: begins, and its number of parts
 STEP_WORDS = 6
-#: a position in the tables, a buffer, and bytes from its beginning
+#: words of a pointer: a position in the tables, a buffer, and an offset in bytes
 PATCH_WORDS = 3
 
 
@@ -40,10 +40,10 @@ class Blueprint:
 
     segments: tuple[Steps | Callback, ...]
     constants: tuple[Any, ...]
-    failures: tuple[tuple[str, Location | None], ...]  # what it means when status word i is set
+    failures: tuple[tuple[str, Location | None], ...]  # the meaning of status word i, if it is set
     arena: int  # bytes
     scratch: int  # bytes
-    work: int  # elements and multiplications, to decide how many threads pay
+    work: int  # as `tuning.py` defines it, to decide how many threads pay
 
 
 def texts_of(emitted: Emitted) -> list[str]:
@@ -53,7 +53,7 @@ def texts_of(emitted: Emitted) -> list[str]:
 
 
 def blueprint_of(plan: Plan, emitted: Emitted) -> Blueprint:
-    """What running a program needs, apart from its kernels."""
+    """All that a run of a program needs, apart from its kernels."""
     kernels: dict[str | None, int] = {text: i for i, text in enumerate(texts_of(emitted))}
     kernels[None] = -1
     return Blueprint(

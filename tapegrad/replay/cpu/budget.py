@@ -1,11 +1,10 @@
 """Budgets: the plan of a program, within the memory that the user allows.
 
 Comes in: a recorded program, with `Program.budget` bytes for the values of a run (none: no limit).
-Goes out: its `Plan`. Where there is no budget, a large program computes again what costs next to
-nothing. Where the plain program takes more than the budget, `passes/recompute.py` computes values
-again. Functions under `checkpoint` are then not run a second time because the user said so, but as
-far as the budget asks for it. What was done, and what it costs, is among the notes of the program.
-Called by `executable.py`.
+Goes out: its `Plan`. Without a budget, a large program recomputes only values that cost next to
+nothing. If the plain program exceeds its budget, `passes/recompute.py` recomputes values; functions
+under `checkpoint` are then recomputed only as far as the budget requires. The program's notes say
+what was done and what it costs. Called by `executable.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .emit import emit
 from .machine import CPUMachine
 from .progress import Progress
 
-#: times that the passes are asked for less, because what was live did not fit together
+#: attempts with ever smaller limits, because live values did not fit together in memory
 ATTEMPTS = 6
 
 _MACHINE = CPUMachine()
@@ -47,7 +46,7 @@ def planned(program: Program, general: bool, threads: int, progress: Progress) -
 
 
 def _thrifty(program: Program, threads: int) -> Plan:
-    """A plan in which a large program computes again what saves memory at almost no cost."""
+    """A plan in which a large program recomputes values that save memory at almost no cost."""
     plain = plan(program, threads)
     if plain.arena < tuning.MIN_ARENA_BYTES_TO_SAVE:
         return plain
@@ -63,7 +62,7 @@ def _sizes(made: Plan) -> dict[int, int]:
 
 
 def warn_if_exceeded(name: str, budget: int | None, taken: int) -> None:
-    """Say that a program takes more than it may."""
+    """Warn that a program takes more memory than its budget."""
     if budget is not None and taken > budget:
         warnings.warn(
             f"memory={shown(budget)!r} is not enough for {name}: a replay takes {shown(taken)} "
@@ -77,7 +76,7 @@ def _passed(program: Program, progress: Progress) -> Program:
 
 
 def _without_regions(program: Program) -> Program:
-    """A program in which what a checkpointed function computes twice is the same."""
+    """A program without checkpointed regions, so that passes merge what these compute twice."""
     return program.with_instructions(
         replace(x, region=0) if isinstance(x, Apply) and x.region else x
         for x in program.instructions
@@ -85,7 +84,7 @@ def _without_regions(program: Program) -> Program:
 
 
 def _total(made: Plan, general: bool, threads: int) -> int:
-    """The bytes of a plan, with what threads leave for one another."""
+    """The bytes of a plan: its arena, and the scratch memory that threads share."""
     return made.arena + blueprint_of(made, emit(made, general, threads)).scratch
 
 
@@ -104,7 +103,7 @@ def _fitted(program: Program, budget: int, general: bool, threads: int, progress
         made = plan(found, threads)
         if made.arena < least.arena:
             least, done = made, found
-        # What is live may not lie side by side without gaps.
+        # Live values may not fit into memory without gaps.
         limit -= max(made.arena - budget, budget // 64)
     note = f"memory: {shown(least.arena + aside)} for values"
     if done is not None:

@@ -28,7 +28,7 @@ OWN = re.compile(rf"[kp][0-9a-f]{{64}}|.+\{UNFINISHED}")
 
 @functools.cache
 def _folder(setting: str | None) -> Path | None:
-    """The folder of the cache; None where there is none that only this user can write."""
+    """The folder of the cache; None if no such folder is writable by this user alone."""
     if setting == "0":
         return None
     if setting:
@@ -73,7 +73,7 @@ def folder() -> Path | None:
 
 
 def problem() -> str | None:
-    """Why nothing can be kept, in words for the user; None if it can."""
+    """Why nothing can be stored, in words for the user; None if it can."""
     setting = os.environ.get("TAPEGRAD_CACHE")
     if setting == "0":
         return "the cache is switched off: unset TAPEGRAD_CACHE, which is 0"
@@ -94,7 +94,7 @@ def problem() -> str | None:
 
 
 def load(name: str) -> bytes | None:
-    """What is kept under this name, if it is there and whole."""
+    """The content stored under this name; None if it is missing or damaged."""
     directory = folder()
     if directory is None:
         return None
@@ -107,7 +107,7 @@ def load(name: str) -> bytes | None:
 
 
 def store(name: str, content: bytes) -> None:
-    """Keep something; a full or read-only disk is no reason to fail."""
+    """Store content under a name; a full or read-only disk is no error."""
     directory = folder()
     if directory is None:
         return
@@ -122,6 +122,6 @@ def store(name: str, content: bytes) -> None:
             raise
     except OSError:
         return
-    # By chance, for most processes store little: counting the files takes a while.
+    # At random, because most processes store few files, and counting takes a while.
     if os.urandom(1)[0] < 256 // tuning.STORES_FOR_EACH_PRUNING:
         prune(directory)

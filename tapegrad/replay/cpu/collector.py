@@ -15,24 +15,24 @@ from contextlib import contextmanager
 from ...core import locks
 
 _lock = locks.new()
-#: the threads that have paused it, once for each time
+#: the threads that have paused it, as often as each did so
 _pausing: list[int] = []
 _threshold = (0, 0, 0)
 
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Without collections of cycles, until the last thread that wants this has left.
+    """Pause the garbage collector until the last thread has left such a context.
 
-    Passes make hundreds of thousands of objects and no cycle: without collections the first calls
-    of a small GPT take 0.92 s instead of 0.98 s. And a collection runs finalizers and callbacks
-    that have nothing to do with the function which is being recorded.
+    Passes make hundreds of thousands of objects but no cycles: without collections the first calls
+    of a small GPT take 0.92 s instead of 0.98 s. A collection would also run finalizers and
+    callbacks that have nothing to do with the function which is being recorded.
     """
     global _threshold
     thread = threading.get_ident()
     with _lock:
         if not _pausing:
-            _threshold = gc.get_threshold()  # gc.disable() would be seen by a function that asks
+            _threshold = gc.get_threshold()  # a recorded function could notice gc.disable()
             gc.set_threshold(0)
         _pausing.append(thread)
     try:
@@ -44,7 +44,7 @@ def gc_paused() -> Iterator[None]:
 
 
 def _resume() -> None:
-    """Unless some thread still pauses it, or somebody has set another threshold meanwhile."""
+    """Restore the threshold, unless a thread still pauses, or other code has set another one."""
     if not _pausing and gc.get_threshold()[0] == 0:
         gc.set_threshold(*_threshold)
 

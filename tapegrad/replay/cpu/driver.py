@@ -1,13 +1,12 @@
-"""The driver: native code that walks programs. One call posts a program, runs it and waits.
+"""The driver: native code that runs programs. One call posts a program, runs it and waits.
 
 Comes in: the descriptor of a program (`driver_layout.py`), written by `executable.py`. Its steps
-form sections; a section ends when all of its parts are done, and then the next one opens. Part t is
-meant for thread t, which has what it needs in its cache; if there are more parts than threads, so
-is every part that comes a multiple of the threads later. But whoever waits takes a part that nobody
-has begun: a program needs no thread but the one that calls, and one that the system keeps away
-holds nobody up unless it is in the midst of a part. No Python runs between the posting of a program
-and its end, so an exception from a signal handler comes before a program or after it, and finds all
-workers outside. `pool.py` loads this code and starts the threads.
+form sections; when all parts of a section are done, the next one opens. Part t belongs to thread
+t modulo the number of threads, which has its data in the cache. But a waiting thread takes any part
+that has not begun: a program needs only the calling thread, and a thread that the system suspends
+delays the others only in the middle of a part. No Python runs from the posting of a program to its
+end, so a signal handler's exception comes before or after it, with all workers outside. `pool.py`
+loads this code and starts the threads.
 """
 
 from __future__ import annotations

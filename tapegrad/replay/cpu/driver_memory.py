@@ -2,7 +2,7 @@
 
 Goes out: the text of functions in LLVM IR. `@fill` writes the addresses of a call's arrays into the
 tables of a program; `@reserve` gives a program its scratch memory, which `@allocate` takes from the
-system in large pages where there are any. Called by `driver.py`, which adds it to its own text.
+system, in huge pages if there are any. Called by `driver.py`, which adds it to its own text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .driver_layout import (
 )
 from .driver_threads import has
 
-# Large pages for large memory, as NumPy asks for them: 14 is MADV_HUGEPAGE of Linux.
+# Huge pages for large blocks, as NumPy asks for them: 14 is MADV_HUGEPAGE of Linux.
 _LARGE_PAGES = f"""
 declare i32 @madvise(ptr, i64, i32)
 define internal void @enlarge(ptr %memory, i64 %size) {{
@@ -204,7 +204,7 @@ fail:
 
 
 def pages_text() -> str:
-    """The text of the function that asks for large pages, for this system."""
+    """The text of the function that asks for huge pages, for this system."""
     return _LARGE_PAGES if sys.platform == "linux" and has("madvise") else _SMALL_PAGES
 
 

@@ -37,7 +37,7 @@ _PROCESSORS = ("sched_getcpu", "sched_getaffinity", "sched_setaffinity", "getpid
 
 @functools.cache
 def has(*names: str) -> bool:
-    """Whether native code can call these functions of the C library."""
+    """Whether the C library has these functions."""
     try:
         library = ctypes.CDLL(None)
     except (OSError, TypeError):  # the latter on Windows, whose loader wants a name
@@ -51,19 +51,19 @@ def has_threads() -> bool:
 
 
 def pause() -> str:
-    """The instruction that tells the processor that a thread is waiting, as text of LLVM IR."""
+    """The text of the instruction that tells the processor that a thread spins."""
     name = _PAUSE.get(platform.machine())
     return f'call void asm sideeffect "{name}", ""()' if name else ""
 
 
-#: which threads count for one that looks for room: those that work, all, or those that sleep
+#: which threads a thread avoids when it looks for a processor: working, all, or sleeping ones
 BUSY, ANY, SLEEPING = range(3)
 
-# Mutexes and conditions are those of POSIX. A worker that goes to sleep says so before it looks at
-# the job for the last time, and a launch posts before it looks who sleeps: one of the two sees the
-# other. In the same way a worker says that it is inside of a program before it looks whether that
-# goes on, and a launch ends it before it looks who is inside. Each thread wakes two others, so that
-# many do not wait for one.
+# Mutexes and conditions are those of POSIX. A worker that goes to sleep sets its flag before it
+# reads the job for the last time, and a launch posts before it reads the flags: one of the two sees
+# the other. In the same way a worker sets that it is inside a program before it checks that the
+# program goes on, and a launch ends the program before it checks who is inside. Each thread wakes
+# two others, so that many do not wait for one.
 _SEVERAL = f"""
 declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
@@ -272,13 +272,13 @@ define internal i1 @inside(ptr %job, i64 %thread, i64 %word) {{
 }}
 """
 
-# Linux leaves two spinning threads on one processor for milliseconds while another one idles, and
-# a thread that yields gets the processor back until the other one is due. When all processors were
-# busy shortly before, it also wakes a thread on the processor of the one that wakes it. So threads
-# note where they are, and move. One that waits long moves away from another one that works. One
-# that goes to sleep stays bound to a processor that no other one has, and wakes there. One that
-# posts a program moves away from those who sleep. Otherwise nobody is bound. Masks are for 1024
-# processors.
+# Linux leaves two spinning threads on one processor for milliseconds while another processor idles,
+# and a thread that yields gets the processor back until the other's turn comes. If all processors
+# were busy shortly before, it also wakes a thread on the processor of the waking one. So threads
+# record their processors, and move. A thread that waits long moves away from one that works. A
+# thread that goes to sleep stays bound to a processor that no other thread has, and wakes there. A
+# thread that posts a program moves away from sleeping ones. At other times no thread is bound.
+# Masks are for 1024 processors.
 _KNOWN_PROCESSORS = f"""
 declare i32 @sched_getcpu()
 declare i32 @sched_getaffinity(i32, i64, ptr)

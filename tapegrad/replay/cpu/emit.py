@@ -1,10 +1,10 @@
 """Emission: a planned program becomes kernels, and the list of steps that calls them.
 
 Comes in: a `Plan`. Goes out: `Emitted`: steps, tables, and the text of kernels. Every instruction
-becomes a kernel that does a part of it; instructions with the same text share one. A kernel has as
-many parts as threads gain something. Where a part needs what another one has written, a new section
-begins: the driver (`driver.py`) opens it when all parts of the one before are done. Callbacks to
-NumPy divide the steps into segments. Called by `executable.py`.
+becomes a kernel that can do a part of it; instructions with the same text share one. A kernel has
+as many parts as there are threads that pay. Where a part needs data that another one writes, a new
+section begins: the driver (`driver.py`) opens it when all parts of the one before are done.
+Callbacks to NumPy divide the steps into segments. Called by `executable.py`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .kernel import ByteRange, Kernel
 
 EVERYTHING = (-(1 << 62), 1 << 62)
 
-#: memory, and for each part the bytes of it from a first to an end
+#: a piece of memory, and the range of its bytes that each part touches: first and end
 Touch = tuple[Any, list[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """In the table of a kernel: an address in a buffer, `offset` bytes from its beginning."""
+    """An entry of a kernel's table: an address in a buffer, `offset` bytes from its beginning."""
 
     buffer: int
     offset: int
@@ -62,13 +62,13 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """What a program became, and how to run it."""
+    """The steps and kernels of a program, and the memory that they need."""
 
     segments: tuple[Segment | Callback, ...]
     kernels: tuple[tuple[str, Instruction], ...]  # the text that each instruction became
-    failures: tuple[tuple[str, Location | None], ...]  # what it means when status word i is set
+    failures: tuple[tuple[str, Location | None], ...]  # the meaning of status word i, if it is set
     scratch: int  # bytes
-    work: int  # elements and multiplications, to decide how many threads pay
+    work: int  # as `tuning.py` defines it, to decide how many threads pay
 
     #: positions in the table of buffers, after those of inputs, constants and results
     arena: int
@@ -77,7 +77,7 @@ class Emitted:
 
     @property
     def threads(self) -> int:
-        """How many threads have a part in something."""
+        """The largest number of parts of any step."""
         steps = (step for s in self.segments if isinstance(s, Segment) for step in s.steps)
         return max((step.parts for step in steps), default=1)
 
@@ -103,7 +103,7 @@ class Emitter:
         self.scratch = tuning.CACHE_LINE_BYTES
         self.work = 0
         self.steps: list[Step] = []
-        #: what was touched in this section
+        #: memory that this section writes and reads so far
         self.written: list[Touch] = []
         self.read: list[Touch] = []
 
@@ -133,7 +133,7 @@ class Emitter:
         )
 
     def _close(self) -> None:
-        """End a segment, and with it a section."""
+        """End a segment, and with it the current section."""
         if self.steps:
             self.segments.append(Segment((*_counted(self.steps), _mark(END))))
         self.steps, self.written, self.read = [], [], []
@@ -150,7 +150,7 @@ class Emitter:
     # -- sections ----------------------------------------------------------------------------
 
     def _section(self) -> None:
-        """Begin a section, unless nothing was done since one began."""
+        """Begin a section, unless the current one is empty."""
         if self.written or self.read:
             self.steps.append(_mark(SECTION))
         self.written, self.read = [], []
@@ -172,10 +172,10 @@ class Emitter:
         return "arena", [(low + allocation.index, high + allocation.index) for low, high in ranges]
 
     def _schedule(self, kernel: Kernel) -> int:
-        """Choose how many parts a kernel has: a number with which this section goes on, if any.
+        """Choose how many parts a kernel has, if possible so that it needs no new section.
 
-        With no number does it go on if the kernel touches memory that another part may still be
-        reading or writing.
+        It needs one if, with each number of parts, some part would touch memory that a different
+        part may still be reading or writing.
         """
         ways = list(dict.fromkeys(self._ways(kernel)))
         found = [(parts, *self._touches(kernel, parts)) for parts in ways]
@@ -192,7 +192,7 @@ class Emitter:
         return parts
 
     def _ways(self, kernel: Kernel) -> tuple[int, ...]:
-        """The numbers of parts that a kernel may have, the best one first."""
+        """The numbers of parts that a kernel may have, best first."""
         if kernel.serial:
             return (1,)
         if kernel.pieces > self.threads > 1:
@@ -203,12 +203,12 @@ class Emitter:
         return (1, self.threads) if few else (self.threads, 1)
 
     def _touches(self, kernel: Kernel, parts: int) -> tuple[list[Touch], list[Touch]]:
-        """What a kernel reads and writes if it has so many parts."""
+        """The memory that a kernel reads and writes if it has `parts` parts."""
         steps = _parts(kernel, parts)
         reads = [self._touch(number, byte_range, steps) for number, byte_range in kernel.reads]
         writes = [self._touch(number, byte_range, steps) for number, byte_range in kernel.writes]
-        # Each part has memory of its own. That of another kernel's parts may be larger or smaller,
-        # and then overlap that of other parts. Of partial results, the first part reads all.
+        # Each part has its own scratch memory. Another kernel's parts may have more or less of it,
+        # so theirs may overlap with that of other parts here. `_finish` reads all in part 0.
         for start, stride in self._scratch(kernel):
             ranges = [(start + t * stride, start + (t + 1) * stride) for t in range(parts)]
             writes.append(("partials", ranges))
@@ -219,7 +219,7 @@ class Emitter:
     # -- instructions ------------------------------------------------------------------------
 
     def _kernels(self, instruction: Instruction) -> list[Kernel]:
-        """What an instruction becomes: several kernels if one fills memory for the next."""
+        """The kernels of an instruction: several if one fills memory for the next."""
         if isinstance(instruction, Contraction):
             several = winograd.winograd(instruction, self.threads)
             if several is not None:
@@ -276,7 +276,7 @@ class Emitter:
         return list(itertools.accumulate(strides, initial=0))[:-1]
 
     def _scratch(self, kernel: Kernel) -> list[tuple[int, int]]:
-        """The scratch memory of a kernel: where each kind begins, and the bytes of each part."""
+        """The scratch memory of a kernel: where each kind begins, and its bytes per part."""
         if kernel.scratch is not None:
             line = tuning.CACHE_LINE_BYTES
             return [(kernel.shared, -(-kernel.scratch // line) * line)]
@@ -284,7 +284,7 @@ class Emitter:
         return list(zip(self._partials(kernel), strides, strict=True))
 
     def _finish(self, kernel: Kernel, parts: int) -> None:
-        """A reduction in parts: each one has left its share, the first one adds up."""
+        """End a reduction in parts: a single part combines the partial results of all."""
         self._section()
         for start, partial in zip(self._partials(kernel), kernel.partials, strict=True):
             access = partial.fold.access
@@ -297,7 +297,7 @@ class Emitter:
 
 
 def _counted(steps: list[Step]) -> list[Step]:
-    """Steps in which each section says how many parts it has."""
+    """The steps, with the number of parts filled in at each section."""
     counted: list[Step] = []
     most = 1
     for step in reversed(steps):
@@ -318,7 +318,7 @@ def _parts(kernel: Kernel, parts: int) -> list[tuple[int, int]]:
 
 
 def _clash(mine: list[Touch], theirs: list[Touch]) -> bool:
-    """Whether two different parts touch the same memory."""
+    """Whether two parts with different numbers touch the same memory."""
     for memory, ranges in mine:
         for other, others in theirs:
             if memory == other and _cross(ranges, others):
@@ -328,7 +328,7 @@ def _clash(mine: list[Touch], theirs: list[Touch]) -> bool:
 
 def _cross(mine: list[tuple[int, int]], theirs: list[tuple[int, int]]) -> bool:
     if mine == theirs and all(a[1] <= b[0] for a, b in pairwise(mine)):
-        return False  # one after another, and divided alike
+        return False  # disjoint, and divided alike
     for t, (low, high) in enumerate(mine):
         for u, (start, end) in enumerate(theirs):
             if low < end and start < high and t != u:
@@ -337,7 +337,7 @@ def _cross(mine: list[tuple[int, int]], theirs: list[tuple[int, int]]) -> bool:
 
 
 def emit(plan: Plan, general: bool, threads: int) -> Emitted:
-    """The steps of a planned program for a number of threads, or for fewer if those are enough.
+    """The steps of a planned program for at most `threads` threads.
 
     `general` kernels serve other sizes and strides as well.
     """
@@ -345,7 +345,7 @@ def emit(plan: Plan, general: bool, threads: int) -> Emitted:
 
 
 def one_by_one(emitted: Emitted) -> Emitted:
-    """The same steps with a segment for each kernel, in the order of `kernels`."""
+    """The same steps, with a segment for each kernel in the order of `kernels`."""
     segments: list[Segment | Callback] = []
     for segment in emitted.segments:
         if isinstance(segment, Callback):

@@ -1,8 +1,8 @@
-"""Entries of dictionaries, compared by native code: what `guards/entries.py` asks for.
+"""Entries of dictionaries, compared by native code: the `Walk` of `guards/entries.py`.
 
 Comes in: the address of a table of dictionaries, keys and values. Goes out: whether each dictionary
 has exactly these entries. The function reads dictionaries with `PyDict_Next`, which belongs to
-Python's public interface and runs no user code, and compares addresses. Python's lock is held
+Python's public interface and runs no user code, and compares addresses. It holds Python's lock
 meanwhile. `use/variant.py` gives it to the worlds that it tests.
 """
 
@@ -82,7 +82,7 @@ _Native = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 
 @functools.cache
 def find_walk() -> Walk | None:
-    """The function that walks through a table; None where there is no native code for it."""
+    """The function that compares the entries of a table; None if native code cannot do so here."""
     locked = getattr(sys, "_is_gil_enabled", lambda: True)()
     if not jit.available() or not locked or sys.implementation.name != "cpython":
         return None
@@ -90,7 +90,7 @@ def find_walk() -> Walk | None:
     native = _Native(function.address)
     step = ctypes.cast(ctypes.pythonapi.PyDict_Next, ctypes.c_void_p).value
 
-    def walk(table: int, function: object = function) -> int:  # whose code lives as long
+    def walk(table: int, function: object = function) -> int:  # `function` keeps the code alive
         answer: int = native(table, step)
         return answer
 

@@ -1,11 +1,11 @@
 """Executables: a program goes through all passes, is compiled, and is called with memory.
 
 Comes in: a recorded program (`build`). Goes out: a `NativeProgram`. Its table of buffers holds the
-addresses of inputs, constants, results and the arena; addresses that stay the same are filled in
-once. The arena is scratch memory that all programs share, because one runs at a time. Only a
-program with callbacks has its own while it runs, because its callbacks may start others. If an
-earlier process left the blueprint on disk (`stored.py`), the passes run only when somebody asks for
-their result, or for another number of threads. Called by `target.py` and `use/eager.py`.
+addresses of inputs, constants, results and the arena; constant addresses are filled in once. The
+arena is scratch memory that all programs share, because only one runs at a time. A program with
+callbacks has its own while it runs, because its callbacks may start other programs. If an earlier
+process left the blueprint on disk (`stored.py`), the passes run only if their result is asked for,
+or another number of threads. Called by `target.py` and `use/eager.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .progress import Progress
 
 
 def _offset_in(holder: Any, word: int) -> int:
-    """Where in an object a word is found; 0 if that cannot be told."""
+    """The offset of a word in an object, in bytes; 0 if it is not found."""
     if sys.implementation.name == "cpython":
         for offset in range(0, 64, 8):
             if ctypes.c_size_t.from_address(id(holder) + offset).value == word:
@@ -39,15 +39,15 @@ def _offset_in(holder: Any, word: int) -> int:
     return 0
 
 
-# Native code that looks itself where a tuple keeps its arrays, and an array the address of its
-# memory, saves 1 µs for each array of a call.
+# Native code reads the arrays of a tuple, and the address of an array's memory, at these offsets:
+# that saves 1 µs for each array of a call.
 _ARRAY = np.zeros(3)
 MEMORY_IN_ARRAY = _offset_in(_ARRAY, _ARRAY.ctypes.data)
 FIRST_IN_TUPLE = _offset_in((_ARRAY, None), id(_ARRAY))
 
 
 def build(program: Program, general: bool = False, name: str = "a program") -> NativeProgram:
-    """Compile a recorded program, with kernels for its own sizes or for others as well."""
+    """Compile a recorded program; `general` kernels serve other sizes as well."""
     with gc_paused(), Progress(f"compiling {name}") as progress:
         built = NativeProgram(program, general, progress)
     budget.warn_if_exceeded(name, program.budget, built.scratch)
@@ -71,41 +71,41 @@ class Layout:
         functions: list[jit.NativeFunction],
         made_of: tuple[int, Plan | None, Emitted | None],
     ) -> None:
-        #: how many threads the user wants, and how many the steps are laid out for
+        #: the threads that the user asked for, and those that the steps are laid out for
         self.asked = asked
         self.threads = min(asked, driver_layout.MAX_THREADS)
         self.blueprint = blueprint
         self.functions = functions
-        #: what it was made of, where that is known, and how many threads the plan is for
+        #: the number of threads that the plan is for; the plan and emission, if they are known
         self.planned, self.plan, self.emitted = made_of
         inputs = len(program.inputs)
         self.first_result = inputs + len(blueprint.constants)
-        #: where the addresses of arena, status and partial results are in the table of buffers
+        #: position of the arena in the table of buffers; status and partial results follow
         self.arena_at = self.first_result + len(program.results)
         self.partials_offset = -(-blueprint.arena // 64) * 64
-        #: bytes of the arena and of what threads leave for one another
+        #: bytes of the arena and of the scratch memory that threads use
         self.scratch = self.partials_offset + blueprint.scratch
         self.status = np.zeros(max(len(blueprint.failures), 1), np.int64)
         self.buffers = np.zeros(self.arena_at + 3, np.uintp)
         for i, array in enumerate(blueprint.constants):
             self.buffers[inputs + i] = array.ctypes.data
         self.buffers[self.arena_at + 1] = self.status.ctypes.data
-        #: which buffers the arrays of a call are
+        #: the buffer of each array of a call
         self.expected: list[int] = []
-        # A program with callbacks has several segments, and needs the addresses in Python.
+        # A program with callbacks has several segments, and Python needs its addresses.
         is_whole = (
             MEMORY_IN_ARRAY > 0
             and FIRST_IN_TUPLE > 0
             and len(blueprint.segments) == 1
             and isinstance(blueprint.segments[0], Steps)
         )
-        #: the frame of all runs, which native code fills in anew for each
+        #: the frame of all runs, which native code fills in for each
         self.frame = Frame(self, self.buffers, shared=True) if is_whole else None
-        #: frames that no run uses, of programs that are filled in by Python
+        #: unused frames, of programs that Python fills in
         self.idle: list[Frame] = []
 
     def expect(self, inputs: Sequence[int]) -> None:
-        """Say which inputs each call brings; their arrays come first, those of results after."""
+        """Set the inputs that each call brings; their arrays come first, those of results after."""
         self.expected = [*inputs, *range(self.first_result, self.arena_at)]
         if self.frame is not None:
             self.frame.expect(self.expected)
@@ -122,7 +122,7 @@ class Frame:
         self.arena: Any = None
         #: collectives that a run has begun and not waited for: handles and groups
         self.begun: dict[int, Any] = {}
-        #: which buffers the arrays of a call are
+        #: the buffer of each array of a call
         self.where = np.zeros(len(buffers), np.int64)
         self._owned: list[Any] = []
         self.descriptors: list[Any] = []
@@ -166,19 +166,19 @@ class Frame:
         return descriptor
 
     def expect(self, buffers: Sequence[int]) -> None:
-        """Say which buffers the arrays of a call are; native code then finds their memory."""
+        """Set the buffer of each array of a call; native code then finds their memory."""
         (descriptor,) = self.descriptors
         descriptor[driver_layout.OBJECT_COUNT] = 0
         self.where[: len(buffers)] = buffers
         descriptor[driver_layout.OBJECT_COUNT] = len(buffers)
 
 
-#: scratch memory that no program uses
+#: unused blocks of scratch memory
 _blocks: list[Any] = []
 
 
 def _block(size: int) -> Any:
-    """Scratch memory for a program with callbacks: it may start others while it runs."""
+    """Scratch memory for a program with callbacks, which may start other programs."""
     for _ in range(tuning.MAX_IDLE_SCRATCH_BLOCKS):
         try:
             block = _blocks.pop()
@@ -201,10 +201,10 @@ class NativeProgram:
         self.compile_seconds = time.perf_counter() - began
 
     def _laid_out(self, asked: int, before: Layout | None, progress: Progress) -> Layout:
-        """The blueprint and the kernels for so many threads: from disk, or made now."""
+        """The blueprint and the kernels for `asked` threads: from disk, or made now."""
         recorded, threads = self._recorded, min(asked, driver_layout.MAX_THREADS)
         name = stored.name_of(recorded, self.general, threads)
-        # A plan that is there already decides where everything is.
+        # An existing plan already decides the addresses of values.
         planned, made = (threads, None) if before is None else (before.planned, before.plan)
         if made is None:
             planned = threads
@@ -235,10 +235,10 @@ class NativeProgram:
 
     @property
     def scratch(self) -> int:
-        """Bytes that a run takes for values, and for what threads leave for one another."""
+        """Bytes that a run takes for values and for the scratch memory of threads."""
         return self._layout.scratch
 
-    # -- what became of the program ----------------------------------------------------------
+    # -- the compiled program ----------------------------------------------------------------
 
     @property
     def plan(self) -> Plan:
@@ -272,12 +272,12 @@ class NativeProgram:
     # -- running -----------------------------------------------------------------------------
 
     def bind(self, arrays: Mapping[int, Any]) -> None:
-        """Say which arrays some inputs are in all calls; whoever says so keeps them alive."""
+        """Bind some inputs to the same arrays in all calls; the caller keeps these alive."""
         for i, array in arrays.items():
             self._layout.buffers[i] = address(array)
 
     def expect(self, inputs: Sequence[int]) -> None:
-        """Say which inputs each call brings; their arrays come first, those of results after."""
+        """Set the inputs that each call brings; their arrays come first, those of results after."""
         self._layout.expect(inputs)
 
     def describe(self) -> str:
@@ -290,9 +290,9 @@ class NativeProgram:
             raise error
 
     def attempt(self, arrays: tuple[Any, ...]) -> Exception | None:
-        """Run, and return what is wrong with the data, if something is.
+        """Run, and return the error that bad data caused, if any.
 
-        What this raises itself comes from elsewhere: from a callback, or a signal's handler.
+        Errors of callbacks and signal handlers are raised.
         """
         workers = pool.pool
         layout = self._layout
@@ -302,14 +302,14 @@ class NativeProgram:
         frame = layout.frame
         if frame is None:
             return self._run_parts(layout, threads, arrays)
-        # Names of this frame keep the code and the tables while they are in use.
+        # Local variables keep the code and the tables alive while they are in use.
         failure = workers.run(frame.parts[0], threads, id(arrays) + FIRST_IN_TUPLE)
         return _error(layout.blueprint, failure) if failure else None
 
     # -- programs with callbacks -------------------------------------------------------------
 
     def _run_parts(self, layout: Layout, threads: int, arrays: tuple[Any, ...]) -> Exception | None:
-        """Run segments and callbacks in turn, in a frame that is no other run's."""
+        """Run segments and callbacks in turn, in a frame that no other run uses."""
         try:
             frame = layout.idle.pop()
         except IndexError:
@@ -329,11 +329,11 @@ class NativeProgram:
                 if failure:
                     return _error(layout.blueprint, failure)
         finally:
-            while frame.begun:  # the run has failed: nobody will wait for them
+            while frame.begun:  # the run has failed and will not wait for them
                 handle, group = frame.begun.popitem()
                 group.abandon(handle, (arrays, block))
         frame.arena = None
-        unused = sys.getrefcount(block) <= 2  # this name and the argument
+        unused = sys.getrefcount(block) <= 2  # the variable and the argument
         if unused and len(_blocks) < tuning.MAX_IDLE_SCRATCH_BLOCKS:
             _blocks.append(block)
         if not layout.idle:
@@ -355,7 +355,7 @@ class NativeProgram:
         for value, result in zip(callback.outputs, arrays, strict=False):
             to = array(View(value, 0, value.shape, contiguous(value.shape)))
             if result.__class__ is not np.ndarray or address(to) != address(result):
-                to[...] = result  # else the callback has worked there
+                to[...] = result  # otherwise the callback has written there
 
     def _array(self, view: View, layout: Layout, frame: Frame) -> Any:
         """The memory of a view as a NumPy array."""
@@ -368,7 +368,7 @@ class NativeProgram:
         start = self._address(allocation, layout, frame) + (view.offset + low) * size
         length = (high - low + 1) * size
         memory: Any
-        if allocation.kind == "arena":  # a callback that keeps such an array keeps its memory
+        if allocation.kind == "arena":  # a callback that keeps the array keeps its memory alive
             first = start - frame.arena.ctypes.data
             memory = frame.arena[first : first + length]
         else:
@@ -385,7 +385,7 @@ class NativeProgram:
 
 
 def _error(blueprint: Blueprint, failure: int) -> Exception:
-    """What a program has found wrong."""
+    """The error for bad data that a program has found."""
     found, code = divmod(failure, 1 << driver_layout.FAILURE_BITS)
     name, allocation = blueprint.failures[found]
     error, message = described(code, name)

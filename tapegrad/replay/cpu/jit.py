@@ -1,9 +1,9 @@
 """LLVM: the text of functions comes in, their addresses go out.
 
-Each kernel is a separate module, compiled once. A process keeps it while somebody uses it, and the
-object code is stored on disk (`cache.py`) for later processes. Several kernels are compiled at the
-same time, by as many threads as there are processors. The main thread is not one of them, because
-signals interrupt it. llvmlite is loaded here, at the first compilation, and nowhere else. Called by
+Each kernel is a separate module, compiled once. A process keeps it while it is in use, and the
+object code is stored on disk (`cache.py`) for later processes. As many threads as there are
+processors compile kernels at the same time. The main thread is not one of them, because signals
+interrupt it. llvmlite is loaded here, at the first compilation, and nowhere else. Called by
 `executable.py`, `pool.py` and `entries.py`.
 """
 
@@ -34,18 +34,18 @@ T = TypeVar("T")
 _lock = locks.new()
 #: seconds that the end of the process waits for a compilation
 EXIT_PATIENCE = 60
-#: seconds after which a thread that waits for another looks whether it is in a forked child
+#: seconds between checks of a waiting thread whether it is in a forked child
 CHILD_PATIENCE = 0.1
 
 # -- forks ---------------------------------------------------------------------------------------
 
-#: one of them is held by each thread that is inside of LLVM without llvmlite's lock
+#: each thread that is inside LLVM without llvmlite's lock holds one of these
 _visits = [locks.new() for _ in range(os.cpu_count() or 1)]
 
 
 @contextmanager
 def _visit() -> Iterator[None]:
-    """Be inside of LLVM without llvmlite's lock; a fork waits for that."""
+    """Hold a visit while inside LLVM without llvmlite's lock; a fork waits for it."""
     visit = next((v for v in _visits if v.acquire(blocking=False)), None)
     if visit is None:
         visit = _visits[0]
@@ -64,14 +64,14 @@ def _llvm_lock() -> Any:
 
 
 def _out_of_llvm() -> None:
-    """Free llvmlite's lock of what an interrupt has left, when this thread is not inside of it."""
+    """Release llvmlite's lock if an interrupt left it taken; this thread must be outside LLVM."""
     lock = _llvm_lock()
     while lock is not None and lock._is_owned():
         lock.release()
 
 
 def _before_fork() -> None:
-    """Wait until LLVM is at rest: the child could not finish what another thread does there."""
+    """Wait until no thread is inside LLVM: the child could not finish its work."""
     for visit in _visits:
         visit.acquire()
     lock = _llvm_lock()
@@ -94,11 +94,11 @@ if hasattr(os, "register_at_fork"):
 
 
 def undisturbed(work: Callable[[], T]) -> T:
-    """Do some work where no signal's handler can interrupt it.
+    """Do some work in a thread that no signal handler can interrupt.
 
-    Handlers run in the main thread. An exception of one, such as that of Ctrl-C, would leave
-    llvmlite's lock taken if it came while that is entered in Python. Work whose caller was
-    interrupted goes on without it.
+    Handlers run in the main thread. If one raised an exception, such as that of Ctrl-C, while
+    Python enters llvmlite's lock, the lock would stay taken. If the caller is interrupted, the work
+    goes on without it.
     """
     if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():
         return work()
@@ -118,12 +118,12 @@ def undisturbed(work: Callable[[], T]) -> T:
     process = os.getpid()
     done.acquire()
     try:
-        # An exception in the midst of `threading.Thread.start` would confuse that.
+        # An exception in the middle of `threading.Thread.start` would leave it inconsistent.
         _thread.start_new_thread(run, ())
-    except RuntimeError:  # there are no threads any more, as when the process ends
+    except RuntimeError:  # no thread can start any more, as when the process ends
         return work()
     while not done.acquire(timeout=CHILD_PATIENCE):
-        if os.getpid() != process:  # a handler has forked, and the other thread stayed behind
+        if os.getpid() != process:  # a handler has forked; the child lacks the other thread
             return undisturbed(work)
     if errors:
         raise errors[0]
@@ -132,7 +132,7 @@ def undisturbed(work: Callable[[], T]) -> T:
 
 @atexit.register
 def finish() -> None:
-    """Wait for a compilation whose caller was interrupted; at exit LLVM must not be left inside."""
+    """Wait for a compilation whose caller was interrupted: no thread may be in LLVM at exit."""
     if _lock.acquire(timeout=EXIT_PATIENCE):
         _lock.release()
 
@@ -146,7 +146,7 @@ class NativeFunction:
     def __init__(self, engine: Any, name: str, text: str | None) -> None:
         self._engine = engine
         self.name = name
-        self.text = text  # None where its name alone was known so far
+        self.text = text  # None as long as only the name is known
         self.address = int(engine.get_function_address(name))
 
     def also(self, name: str) -> int:
@@ -155,13 +155,13 @@ class NativeFunction:
 
     @property
     def llvm(self) -> str:
-        """The text under the name of the function, as it is given to LLVM."""
+        """The text with the function's name, as LLVM gets it."""
         assert self.text is not None
         return self.text.replace("@NAME", f"@{self.name}")
 
     @property
     def assembly(self) -> str:
-        """The instructions of this processor that the text becomes."""
+        """The assembly that LLVM makes of the text."""
 
         def assembled() -> str:
             machine, module = _optimised(self.llvm)
@@ -171,20 +171,20 @@ class NativeFunction:
 
 
 class Counts:
-    """What this process has done so far."""
+    """Counters of this process."""
 
-    compiled = 0  # functions; others were found in memory or on disk
+    compiled = 0  # functions compiled, rather than found in memory or on disk
 
 
 counts = Counts()
 
-#: by name: the functions that are in use
+#: the functions in use, by name
 _functions: weakref.WeakValueDictionary[str, NativeFunction] = weakref.WeakValueDictionary()
 
 
 @functools.cache
 def available() -> bool:
-    """Whether llvmlite can be imported, and its library be loaded."""
+    """Whether llvmlite and its library can be loaded."""
     try:
         import llvmlite.binding  # noqa: F401
     except ImportError:
@@ -206,7 +206,7 @@ def _target() -> Any:
 
 
 def _prepared() -> Any:
-    """LLVM for this processor: a target, and the settings of machines for it."""
+    """LLVM's target for this processor, and the settings of its machines."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -223,7 +223,7 @@ def _prepared() -> Any:
 
 @functools.cache
 def circumstances() -> str:
-    """What the code of a function depends on beside its text."""
+    """All that the code of a function depends on beside its text."""
     import llvmlite
     import llvmlite.binding as llvm
 
@@ -235,16 +235,16 @@ def circumstances() -> str:
 
 
 def _named(text: str) -> str:
-    """The name of the function that a text defines: it says all that its code depends on."""
+    """The name of the function that a text defines: a hash of all that its code depends on."""
     return f"k{hashlib.sha256((text + circumstances()).encode()).hexdigest()}"
 
 
 @functools.cache
 def _unlocked() -> Any:
-    """The two functions of LLVM that take long, without the lock that llvmlite puts around each.
+    """The two slow functions of LLVM, without the lock that llvmlite puts around each.
 
-    LLVM compiles in several threads if each has a context of its own, and ctypes lets go of
-    Python's lock meanwhile.
+    LLVM can compile in several threads if each has its own context, and ctypes releases Python's
+    lock meanwhile.
     """
     from llvmlite.binding import ffi
 
@@ -258,7 +258,7 @@ def _unlocked() -> Any:
 
 
 def _optimised(text: str) -> tuple[Any, Any]:
-    """A machine for this processor, and the module of a text after LLVM's passes."""
+    """A machine for this processor, and the module of a text, optimised by LLVM's passes."""
     target, settings = _target()
     return optimised(text, target.create_target_machine(**settings))
 
@@ -266,9 +266,9 @@ def _optimised(text: str) -> tuple[Any, Any]:
 def optimised(
     text: str, machine: Any, link: Callable[[Any, Any], None] | None = None
 ) -> tuple[Any, Any]:
-    """A machine, and the module of a text after LLVM's passes for it.
+    """The machine, and the module of a text, optimised by LLVM's passes for it.
 
-    `link` may join other modules of the same context with it before that.
+    Before that, `link` may link other modules of the same context into it.
     """
     import llvmlite.binding as llvm
 
@@ -294,7 +294,7 @@ def _object_of(text: str) -> bytes:
 
 
 def code_of(machine: Any, module: Any, binary: bool) -> bytes:
-    """The code of a module for a machine: as an object, or as assembly."""
+    """The code of a module for a machine: as object code, or as assembly."""
     from llvmlite.binding import ffi
 
     _, emit = _unlocked()
@@ -313,7 +313,7 @@ def code_of(machine: Any, module: Any, binary: bool) -> bytes:
 def made_in_parallel(
     texts: dict[str, str], make: Callable[[str], bytes], progress: Progress
 ) -> Iterator[tuple[str, bytes]]:
-    """The code of some texts by name; long ones begin first, so that none is left alone."""
+    """The code of some texts by name; long texts begin first, so that none ends alone."""
     from .pool import default_threads
 
     waiting = deque(sorted(texts, key=lambda name: -len(texts[name])))
@@ -339,7 +339,7 @@ def made_in_parallel(
             for _ in range(min(len(texts), default_threads())):
                 _thread.start_new_thread(compile_waiting, ())
                 busy += 1
-        except RuntimeError:  # the system gives no more of them
+        except RuntimeError:  # the system gives no more threads
             pass
     if not busy:
         busy = 1
@@ -363,7 +363,7 @@ def _engine(objects: Iterable[bytes]) -> Any:
     import llvmlite.binding as llvm
 
     target, settings = _target()
-    # An engine takes its target machine with it when it goes.
+    # An engine owns its target machine and frees it.
     machine = target.create_target_machine(**settings)
     module = llvm.parse_assembly("")
     module.triple = machine.triple
@@ -376,7 +376,7 @@ def _engine(objects: Iterable[bytes]) -> Any:
 
 
 def functions(texts: Iterable[str], progress: Progress | None = None) -> dict[str, NativeFunction]:
-    """The functions of some texts, each of which defines `@NAME`; compiled where they are new."""
+    """The functions of some texts, each of which defines `@NAME`; new ones are compiled."""
     names = {text: _named(text) for text in dict.fromkeys(texts)}
     found = {text: _functions.get(name) for text, name in names.items()}
     if None in found.values():
@@ -436,13 +436,13 @@ def _kept(names: list[str]) -> dict[str, NativeFunction] | None:
 
 
 def _present(names: Iterable[str]) -> dict[str, NativeFunction]:
-    """Those of some functions that are in memory, by name."""
+    """Those of the named functions that are in memory."""
     found = {name: _functions.get(name) for name in names}
     return {name: function for name, function in found.items() if function is not None}
 
 
 def _loaded(codes: dict[str, bytes]) -> dict[str, NativeFunction]:
-    """The functions of some object code, by name, which are new in memory."""
+    """Load the functions of some object code, by name."""
     if not codes:
         return {}
     engine = _engine(codes.values())

@@ -1,9 +1,9 @@
-"""Kernels: what a native function is to its caller, and how it gets its arguments.
+"""Kernels: the interface of a native function to its caller, and how it gets its arguments.
 
 Comes in: the body of a function, written by `loops.py`, `products.py` or `contraction.py`. Goes
 out: a `Kernel`: its text, the pointers and numbers of its table, how threads may share it, and
-which bytes each step reads and writes (`ByteRange`), from which `emit.py` decides where threads
-must wait for each other.
+which bytes each step reads and writes (`ByteRange`). From these bytes `emit.py` decides where
+threads must wait for each other.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from . import tuning
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """The bytes of a value that one step touches: from `first` to `end`, `stride` further each.
+    """The bytes of a value that a step touches: `first` to `end`, moved by `stride` per step.
 
-    With `group`, so many steps touch the same bytes, or parts of them.
+    Each `group` of consecutive steps touches the same bytes, or parts of them.
     """
 
     first: int
@@ -33,7 +33,7 @@ class ByteRange:
     group: int = 1
 
     def of(self, low: int, high: int) -> tuple[int, int]:
-        """The bytes that the steps from `low` to `high` touch, and what lies between them."""
+        """The bytes that the steps from `low` to `high` touch, with the gaps between them."""
         if high <= low:
             return 0, 0
         ends = (low // self.group * self.stride, (high - 1) // self.group * self.stride)
@@ -41,7 +41,7 @@ class ByteRange:
 
 
 def byte_range_of(access: Access, stride: int, others: list[int], group: int = 1) -> ByteRange:
-    """The byte range of an access; `others` are the ways that its other dimensions go."""
+    """The byte range of an access; `others` has the extents of its other dimensions in elements."""
     size = access.value.dtype.itemsize
     low = access.offset + sum(way for way in others if way < 0)
     high = access.offset + sum(way for way in others if way > 0)
@@ -50,7 +50,7 @@ def byte_range_of(access: Access, stride: int, others: list[int], group: int = 1
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """What each thread leaves of a fold, for the first one to combine: `count` elements."""
+    """The partial results of a fold: each thread leaves `count` elements, to be combined."""
 
     fold: LoopFold
     count: int
@@ -58,18 +58,18 @@ class Partial:
 
     @property
     def stride(self) -> int:
-        """Bytes from the part of one thread to that of the next."""
+        """Bytes between the partial results of neighbouring threads."""
         line = tuning.CACHE_LINE_BYTES
         return -(-self.count * int(self.dtype.itemsize) // line) * line
 
 
 @dataclass(slots=True)
 class Kernel:
-    """A function `NAME(low, high, thread, table)`, and what its caller must know.
+    """A function `NAME(low, high, thread, table)`, and all that its caller must know.
 
-    The table holds its pointers, then the address of its status if it checks, the address and the
-    stride of each partial result, those of the scratch memory that all threads share, those of each
-    thread's own, and its numbers.
+    The table holds its pointers, the address of its status if it checks, the address and stride of
+    each partial result, those of the scratch memory that all threads share, those of each thread's
+    own scratch memory, and its numbers.
     """
 
     what: str
@@ -78,9 +78,9 @@ class Kernel:
     extent: int  # steps that threads share
     grain: int  # steps that stay together
     serial: bool  # one thread must do it alone
-    worth: int  # how many threads gain something
+    worth: int  # the number of threads that pay
     work: int
-    reads: list[tuple[int, ByteRange | None]]  # values, and the part of each that a step touches
+    reads: list[tuple[int, ByteRange | None]]  # values, and the bytes of each that a step touches
     writes: list[tuple[int, ByteRange | None]]
     numbers: list[int] = field(default_factory=list)
     checks: bool = False
@@ -89,7 +89,7 @@ class Kernel:
     #: bytes of scratch memory that all threads share: a kernel fills it for the next one
     shared: int = 0
     fills: bool = False
-    #: parts that it may be cut into beyond the number of threads, so that fast ones do more
+    #: how many parts it may have, if more than threads are useful: fast threads do more of them
     pieces: int = 0
 
 
@@ -98,7 +98,7 @@ def with_entry(
 ) -> str:
     """The text of a kernel: its body, and the function that takes its arguments from a table.
 
-    The body has its pointers as parameters because that is where LLVM is told that they are apart.
+    The body has its pointers as parameters, because only parameters can be `noalias` for LLVM.
     """
     entry = Code()
     parameters, given = ["i64 %low", "i64 %high"], ["i64 %low", "i64 %high"]
@@ -128,6 +128,6 @@ def with_entry(
 
 
 def grain_of(extent: int, least: int) -> int:
-    """How many steps stay together: large powers of two divide alike whatever a step is."""
+    """How many steps stay together: large powers of two are divided alike, whatever a step is."""
     each, left = divmod(extent, tuning.BLOCKS_PER_KERNEL)
     return least if left else max(each, least)

@@ -1,8 +1,8 @@
 """Loops: the kernel of one `Loop`, or of the end of a reduction.
 
 Comes in: a `Loop` and the memory of its values. Goes out: a `Kernel` (`kernel.py`) that does the
-steps `low` to `high` of one dimension, so that threads can share it. Called by `emit.py`. What is
-folded decides the order of dimensions:
+steps `low` to `high` of one dimension, so that threads can share it. Called by `emit.py`. The
+folded dimensions decide the order of loops:
 
     no fold             all dimensions in order
     last dim folded     kept dimensions outside, folded ones inside, running values in registers
@@ -79,7 +79,7 @@ class LoopWriter(ElementWriter):
     def _in_registers(
         self, folds: list[int], split: int, indices: dict[int, str]
     ) -> Iterator[tuple[LoopFold, Register]]:
-        """Fold the innermost dimensions into running values; gives each fold with its result."""
+        """Fold the innermost dimensions into running values; yields each fold with its result."""
         loop, code = self.loop, self.code
         totals = []
         for fold in loop.folds:
@@ -149,17 +149,17 @@ class LoopWriter(ElementWriter):
                     fold_into(code, fold, self.pointer(fold.access, inner), values[fold.node])
 
     def _rows_apart(self, kept: list[int], folds: list[int]) -> bool:
-        """Whether threads should share the rows that are folded, and keep a result each.
+        """Whether threads should share the folded rows, and keep a result each.
 
-        They have rows of what was made before, and hand on rows, so that no thread waits.
+        Kernels before and after it are often divided by rows too, and then no thread waits.
         """
         leading = folds == list(range(len(folds)))
         return leading and self.sizes[0] >= tuning.BLOCKS_PER_KERNEL and self._few(kept)
 
     def _batches_apart(self, kept: list[int], folds: list[int]) -> bool:
-        """The same where what is kept, such as channels, lies between what is folded.
+        """The same if kept dimensions, such as channels, lie between folded ones.
 
-        Of a batch of images the channels of one thread would be in the caches of all others.
+        If threads shared the channels of a batch of images, they would read other cores' caches.
         """
         if not kept or folds[0] > kept[0]:
             return False
@@ -169,7 +169,7 @@ class LoopWriter(ElementWriter):
         return self.sizes[0] >= steps and self._few(kept)
 
     def _few(self, kept: list[int]) -> bool:
-        """Whether the results of all folds are small, and in order."""
+        """Whether the results of all folds are small and contiguous."""
         sizes = tuple(self.sizes[d] for d in kept)
         return size_of(sizes) <= tuning.MAX_RESULT_ELEMENTS_PER_THREAD and all(
             tuple(self.strides[fold.access][d] for d in kept) == contiguous(sizes)
@@ -179,7 +179,7 @@ class LoopWriter(ElementWriter):
     def _cells(
         self, kept: list[int], dtypes: list[Any], indices: dict[int, str]
     ) -> Iterator[tuple[LoopFold, str]]:
-        """Each fold, and where a thread keeps its part of an element."""
+        """Each fold, with a pointer to the thread's own running value of an element."""
         steps = contiguous(tuple(self.sizes[d] for d in kept))
         terms = [(indices[d], self.number(s)) for d, s in zip(kept, steps, strict=True)]
         for row, (fold, dtype) in enumerate(zip(self.loop.folds, dtypes, strict=True)):
@@ -187,7 +187,7 @@ class LoopWriter(ElementWriter):
             yield fold, self.code.element(f"%partial{row}", dtype, position)
 
     def _in_partials(self, kept: list[int], folds: list[int], split: int) -> None:
-        """Fold outer dimensions into a row of each thread's own."""
+        """Fold outer dimensions into each thread's own row."""
         loop, code = self.loop, self.code
         dtypes = [fold.access.value.dtype for fold in loop.folds]
         with self.over(kept, None, {}) as indices:
@@ -204,7 +204,7 @@ class LoopWriter(ElementWriter):
     # -- running sums ------------------------------------------------------------------------
 
     def _scanned(self, scan: Scan, kept: list[int], along: list[int]) -> int:
-        """Keep the value of every step; returns the dimension that threads share."""
+        """Store the running value of every step; returns the dimension that threads share."""
         if not along:  # a single step
             along = [len(self.sizes)]
             self.sizes.append(1)
@@ -218,7 +218,8 @@ class LoopWriter(ElementWriter):
         first, steps = self._scan_index(scan, "0", last), self.number(self.sizes[last])
         with self.over(outside, split if kept else None, {}) as indices:
             if inside:
-                # The dimensions behind are walked in each step, so the value before is in memory.
+                # The loop over the dimensions behind runs in each step, so the value of the step
+                # before is read from memory.
                 back = self.strides[access][last] * (1 if scan.reverse else -1)
                 with self.over(inside, split, {**indices, last: first}) as inner:
                     self._scan_step(scan, inner, None)
@@ -255,8 +256,8 @@ class LoopWriter(ElementWriter):
     def _split(self, dims: list[int]) -> int:
         """The dimension that threads share: one whose steps write different elements.
 
-        Threads that put values at the same index would leave that of the last one to come; those
-        that share rows of such an index each keep the order of its values.
+        If threads shared the indices of a scatter, values at the same index would race; if they
+        share its rows, each thread keeps the order of values.
         """
         at_indices = [s.access for s in self.loop.stores if s.adds or s.access.picks]
         found = (d for d in dims if all(self.apart(access, d) for access in at_indices))
@@ -303,7 +304,7 @@ class LoopWriter(ElementWriter):
 
 
 def _worth(work: int, partials: list[Partial]) -> int:
-    """How many threads gain something; what each leaves of a fold must be added up by one."""
+    """How many threads pay; a single thread must combine the partial results of all."""
     worth = 1 + work // tuning.LOOP_WORK_PER_THREAD
     if not partials:
         return worth
@@ -311,7 +312,7 @@ def _worth(work: int, partials: list[Partial]) -> int:
 
 
 def running_dtype(fold: LoopFold) -> Any:
-    """Sums of float32 run in float64 from one chunk to the next."""
+    """The dtype of running values: sums of float32 use float64 from one chunk to the next."""
     dtype = fold.access.value.dtype
     return FLOAT64 if dtype == FLOAT32 and scalar.is_sum(fold.primitive) else dtype
 

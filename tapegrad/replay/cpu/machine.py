@@ -1,7 +1,7 @@
 """The CPU as a `Machine`: what passes ask before they write a loop or a product.
 
-Comes in: the sizes of a product. Goes out: how threads share its sums. Elements are answered for by
-`native/machine.py`. Made by `executable.py`, called by the passes.
+Comes in: the sizes of a product. Goes out: how threads share its sums. `native/machine.py` answers
+questions about elements. Made by `budget.py`, called by the passes.
 """
 
 from __future__ import annotations

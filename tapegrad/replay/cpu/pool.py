@@ -1,10 +1,10 @@
 """The worker threads that native programs run on.
 
-Comes in: the descriptor of a program. Goes out: 0, or what failed. Threads walk through the
-sections of a program, and each does its part of a section or one that is left (`driver.py`). The
+Comes in: the descriptor of a program. Goes out: 0, or a failure. Threads go through the sections of
+a program, and each does its own part of a section, or parts of missing threads (`driver.py`). The
 calling thread is thread 0; the others are Python threads that stay in native code: after a program
 they spin for a short time, then sleep until the next. One program runs at a time, in one native
-call, and it has the scratch memory to itself. Called by `executable.py`.
+call, and owns the scratch memory meanwhile. Called by `executable.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OnJob = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def default_threads() -> int:
-    """As many threads as OMP_NUM_THREADS says, else as there are cores for this process."""
+    """The number of threads in OMP_NUM_THREADS, else the number of usable cores."""
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(asked) if asked.isdigit() and int(asked) > 0 else usable_cores()
 
@@ -62,7 +62,7 @@ def _quota() -> int:
 
 
 def _processors() -> int:
-    """The processors that this process may use. Who waits does the parts of missing threads."""
+    """The processors that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -76,13 +76,13 @@ class Pool:
         self.threads = default_threads() if driver_threads.has_threads() else 1
         self._launch: Any = None
         self._lock = locks.new()
-        #: threads that run at the same time, at most
+        #: the most threads of a program: waiting threads do the parts of the others
         self._processors = _processors()
 
     def run(self, program: int, threads: int, objects: int) -> int:
-        """Run the program whose descriptor is at an address, on a call's arrays at another one.
+        """Run a program on the arrays of a call; both arguments are addresses.
 
-        The answer is 0, or says what failed: see `driver_layout.py`.
+        Returns 0, or a failure as in `driver_layout.py`.
         """
         if self._launch is None:
             self._load()
@@ -98,11 +98,11 @@ class Pool:
 
     @property
     def scratch(self) -> int:
-        """The bytes of scratch memory that programs share now."""
+        """Bytes of the scratch memory that programs share now."""
         return 0 if self._launch is None else int(self._cell(driver_layout.SCRATCH_SIZE))
 
     def renew(self) -> None:
-        """Begin again without workers, in a forked child: threads do not survive a fork."""
+        """Start over without workers, in a forked child: threads do not survive a fork."""
         if self._launch is not None:
             before = [
                 self._cell(c) for c in (driver_layout.SCRATCH_ADDRESS, driver_layout.SCRATCH_SIZE)
@@ -156,9 +156,9 @@ class Pool:
         return int(self._job[offset // 8])
 
     def _start(self, workers: int) -> bool:
-        """Have at least so many workers; False if the system gives no more threads."""
-        # A worker counts itself when it is ready. An interrupt may come at any point here: the
-        # thread that was about to start is one worker more, or none.
+        """Start workers until there are `workers`; False if the system gives no more threads."""
+        # A worker counts itself when it is ready. So an interrupt may come at any point: the thread
+        # that was about to start becomes a worker or not.
         while (ready := self._cell(driver_layout.WORKERS)) < workers:
             try:
                 _thread.start_new_thread(_live, (self._work, self._job))
@@ -171,7 +171,7 @@ class Pool:
 
 
 def _live(work: Any, job: Any) -> None:
-    """Be a worker, until the process ends; the job's memory stays as long."""
+    """Work until the process ends; `job` keeps its memory alive."""
     work(job.ctypes.data)
 
 

@@ -12,17 +12,17 @@ import sys
 import time
 from typing import Self
 
-#: seconds that a caller waits without a word
+#: seconds that a caller waits before anything is printed
 PATIENCE_SECONDS = 1.0
 
 clock = time.perf_counter
 
-#: set in all ranks of a job but the first: they compile the same at the same time
+#: set in all ranks of a job but the first, because they compile the same at the same time
 is_quiet = False
 
 
 def say(text: str) -> None:
-    """Write to stderr, where there is one and it is wanted."""
+    """Write to stderr, unless there is none or the user wants quiet."""
     if is_quiet or os.environ.get("TAPEGRAD_QUIET", "0") not in ("", "0"):
         return
     if sys.stderr is not None:
@@ -31,7 +31,7 @@ def say(text: str) -> None:
 
 
 class Progress:
-    """One thing that may take long, in stages."""
+    """A task that may take long, in stages."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -44,7 +44,7 @@ class Progress:
 
     def __exit__(self, *error: object) -> None:
         self._end()
-        self._over = True  # what goes on without an interrupted caller is nobody's matter
+        self._over = True  # work that goes on after an interrupt prints nothing
 
     def stage(self, doing: str) -> None:
         """Begin the next stage."""
@@ -53,7 +53,7 @@ class Progress:
         self.check()
 
     def check(self) -> None:
-        """Say what is being done, once for each stage, if the caller has waited too long."""
+        """Print the current stage, once, if the caller has waited too long."""
         if not (self._said or self._over) and clock() - self._began > PATIENCE_SECONDS:
             self._said = True
             say(f"tapegrad: {self._what}: {self._stage} … ")

@@ -27,27 +27,27 @@ from ..ir.program import Apply, Program
 from . import cache, jit, vectors, winograd
 from .blueprint import PATCH_WORDS, STEP_WORDS, Blueprint, Steps
 
-#: values that say all of themselves when they are written down
+#: types whose `repr` describes a value exactly
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
 
-#: the files of tapegrad that decide what becomes of a recorded program: those that this one can use
-#: (`tests/test_structure.py` has the order). All files would take 5 ms longer.
+#: the files of tapegrad on which a compiled program depends: those that this file may import
+#: (`tests/test_structure.py` has the order). Hashing all files would take 5 ms longer.
 _DECIDING = (
     *("random.py", "core/**/*.py", "autograd/**/*.py", "transforms/**/*.py", "ops/**/*.py"),
     "replay/**/*.py",
 )
 
-#: bytes of the number that says how long the JSON is
+#: bytes of the number at the start, which is the length of the JSON
 HEAD = 8
 
 
 class _NotStorable(Exception):
-    """Something decides about a program that cannot be written down."""
+    """A program depends on something that cannot be described exactly."""
 
 
 @functools.cache
 def _circumstances() -> str:
-    """What every blueprint depends on beside its program."""
+    """All that every blueprint depends on beside its program."""
     code = hashlib.sha256()
     folder = Path(source.LIBRARY)
     try:
@@ -79,13 +79,14 @@ def name_of(program: Program, general: bool, threads: int) -> str | None:
 
 
 def _describe(program: Program, parts: list[str]) -> None:
-    """Everything that decides what becomes of a program."""
+    """Append all parts of a program on which its blueprint depends."""
     for outside in program.inputs:
         parts.append(f"input {_typed(outside.value)} {outside.strides} {outside.aliased}")
     for value, array in program.constants:
         content = hashlib.sha256(array.tobytes()).hexdigest()
         parts.append(f"constant {_typed(value)} {array.dtype.str} {array.shape} {content}")
-    # An error names the line of its operation, so programs differ that divide lines otherwise.
+    # An error names the source line of its operation. So programs differ if their operations are
+    # on the same line in one and on different lines in the other.
     lines: dict[Any, int] = {None: -1}
     for apply in program.instructions:
         if not isinstance(apply, Apply):
@@ -128,7 +129,7 @@ def is_own(p: Primitive) -> bool:
 
 
 def _exact(value: Any) -> str:
-    """A value in words that no other value has."""
+    """A text that describes a value, and no other value."""
     kind = value.__class__
     if kind in PLAIN:
         return f"{kind.__name__} {value!r}"
@@ -158,7 +159,7 @@ def _exact(value: Any) -> str:
 
 
 def store(name: str, program: Program, blueprint: Blueprint, kernels: list[str]) -> None:
-    """Keep the blueprint of a recorded program, with the names of its kernels."""
+    """Store the blueprint of a recorded program, with the names of its kernels."""
     segments = [s for s in blueprint.segments if isinstance(s, Steps)]
     if len(segments) < len(blueprint.segments):
         return
@@ -194,7 +195,7 @@ def load(name: str, program: Program) -> tuple[Blueprint, list[str]] | None:
     try:
         return _parsed(name, program, data)
     except (ValueError, KeyError, IndexError, TypeError):
-        return None  # what a checksum does not notice: a file that something else has written
+        return None  # a file that something else has written, with a valid checksum
 
 
 def _parsed(name: str, program: Program, data: bytes) -> tuple[Blueprint, list[str]]:
@@ -206,7 +207,7 @@ def _parsed(name: str, program: Program, data: bytes) -> tuple[Blueprint, list[s
     def words(count: int) -> Any:
         nonlocal end
         end += 8 * count
-        # A copy: tables are filled in, and an array of the file's bytes cannot be.
+        # A copy, because tables are filled in, and an array over bytes is read-only.
         return np.frombuffer(data, np.int64, count, end - 8 * count).copy()
 
     segments = [

@@ -1,7 +1,7 @@
-"""Timing: how long the kernels of a compiled program take, measured when somebody asks.
+"""Timing: how long the kernels of a compiled program take, measured on demand.
 
 Comes in: an executable, and values for its inputs where they are known. Goes out: a `Timing`. The
-program runs on copies and on memory of its own, one kernel at a time, so nobody sees a change.
+program runs on copies and on its own memory, one kernel at a time, so it changes no user's data.
 Called by `use/explain.py`.
 """
 
@@ -23,21 +23,21 @@ from .driver_layout import END
 from .emit import Segment, Step, one_by_one
 from .executable import Frame, Layout, NativeProgram
 
-#: what kernels of NumPy raise for values that are not like those of a real call
+#: errors that NumPy kernels raise for values unlike those of a real call
 UNFIT = (ValueError, RuntimeError, ArithmeticError, IndexError)
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds that the parts of a program take; None where that was not measured.
+    """Seconds that the parts of a program take; None if they were not measured.
 
-    They are those of the fastest of several rounds: others were held up by other processes.
+    Each is the fastest of several rounds: other processes delayed the others.
     """
 
     kernels: tuple[float | None, ...]  # in the order of `Emitted.kernels`
     callbacks: tuple[float | None, ...]
     whole: float | None
-    threads: int  # on which they were measured
+    threads: int  # used for the measurement
     why_not: str | None = None  # why nothing could be measured
 
 
@@ -58,7 +58,7 @@ def measure(executable: NativeProgram, values: Sequence[Any]) -> Timing:
 
 
 class _SeparateKernels(NativeProgram):
-    """A compiled program with memory of its own, whose kernels are separate segments."""
+    """A compiled program with its own memory, whose kernels are separate segments."""
 
     def __init__(self, executable: NativeProgram, values: Sequence[Any]) -> None:
         self.__dict__.update(executable.__dict__)
@@ -66,7 +66,8 @@ class _SeparateKernels(NativeProgram):
         self._threads = emitted.threads
         apart = one_by_one(emitted).segments
         nothing = Segment((Step(END, None, 0, 1, (), 1),))
-        # One frame has all three ways of running, so that they run on the same memory.
+        # One frame holds the separate kernels, the whole program and an empty one, so that all
+        # three run on the same memory.
         together = replace(emitted, segments=(*apart, *emitted.segments, nothing))
         functions = list(self.functions.values())
         made_of = (before.planned, made, together)
@@ -106,7 +107,7 @@ class _SeparateKernels(NativeProgram):
         return Timing(tuple(kernels), tuple(callbacks), total, self._threads)
 
     def _round(self, segments: Sequence[Any]) -> list[Any] | None:
-        """Run all segments in order; None if one finds data that it refuses."""
+        """The times of all segments, run in order; None if one finds bad data."""
         times: list[Any] = []
         for segment in segments:
             began = time.perf_counter()
@@ -120,7 +121,7 @@ class _SeparateKernels(NativeProgram):
         return times
 
     def _ran(self, callback: Callback) -> bool:
-        """Run a callback if it is known to do nothing else; otherwise make its results zeros."""
+        """Run a callback if it is known to have no side effects; otherwise zero its results."""
         if _is_own(callback.primitive):
             try:
                 self._call(callback, self._layout, self._frame)
@@ -140,7 +141,7 @@ def _is_own(primitive: Primitive) -> bool:
 
 
 def _rounds(run: Any, least: int = 1) -> list[Any]:
-    """The times of some rounds; of several, without the first, which finds cold memory."""
+    """The times of some rounds; without the first if there are several: its caches are cold."""
     found: list[Any] = []
     began = time.perf_counter()
     while len(found) <= tuning.MAX_MEASURING_ROUNDS:
@@ -154,10 +155,10 @@ def _rounds(run: Any, least: int = 1) -> list[Any]:
 
 
 def _filled(given: Input, array: Any) -> Any:
-    """Memory laid out as an input is, with a copy of its values or made-up ones.
+    """An array with the layout of an input, and a copy of its values or made-up ones.
 
-    Made-up integers are zeros, which any index may be, and other numbers lie between 0.1 and 0.9,
-    which are probabilities too.
+    Made-up integers are zeros, which are valid indices; other numbers lie between 0.1 and 0.9,
+    which are valid probabilities.
     """
     value = given.value
     steps = [(n - 1) * s for n, s in zip(value.shape, given.strides, strict=True) if n > 1]

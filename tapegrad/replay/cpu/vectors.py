@@ -1,5 +1,5 @@
-"""The vectors of this processor: how many bytes a register holds, how many there are, and whether
-an instruction multiplies pairs of bfloat16.
+"""The vector registers of this processor: their size in bytes, their number, and whether an
+instruction multiplies pairs of bfloat16.
 
 Called by `contraction.py`, `gemm.py` and `packing.py` to choose tiles, and by `stored.py`, because
 a stored program fits only such a processor.
@@ -13,7 +13,7 @@ import platform
 
 @functools.cache
 def registers() -> tuple[int, int]:
-    """Bytes of a vector register, and how many sums fit into the registers beside operands."""
+    """Bytes of a vector register, and how many accumulators fit beside the operands."""
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features()
@@ -34,6 +34,6 @@ def _has_avx512_bf16() -> bool:
 def multiplies_bfloat16() -> bool:
     """Whether vectors of pairs of bfloat16 can be multiplied and added to vectors of float32.
 
-    LLVM asks both the processor and the operating system, which must keep the registers of AVX-512.
+    LLVM asks both the processor and the operating system, which must save AVX-512 registers.
     """
     return registers()[0] == 64 and _has_avx512_bf16()
