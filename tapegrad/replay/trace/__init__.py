@@ -1,4 +1,4 @@
-"""Tracing: a Python call becomes a recording, with slots for what comes from outside.
+"""Tracing: a Python call becomes a recording, with a slot for each input from outside.
 
 log (roots, decisions, wholes) ─> capture (derivative, returned) ─> recording (slots, results)
 """

@@ -1,7 +1,7 @@
 """Capture: one eager run of a function becomes a recording.
 
-Comes in: the log of the run (`log.py`), and what the function returned. Goes out: a `Recording`:
-the program, where its inputs come from (`Slot`), and what happens to tensors and their gradients.
+Comes in: the log of the run (`log.py`), and the result of the function. Goes out: a `Recording`:
+the program, the slots of its inputs, and the changes to tensors and their gradients.
 Compiled functions (`use/undo.py`, `use/check.py`), optimizer updates (`use/update.py`) and eager
 operations (`use/eager.py`) run functions under a `Capture` and call `finish`.
 """
@@ -42,8 +42,8 @@ class Capture(CaptureLog):
     """The tape of one captured run, which becomes a recording."""
 
     def kernel(self, primitive: Primitive, arrays: Any, params: dict[str, Any]) -> Any:
-        """Products run as native code: threads of NumPy's spin for 100 ms after they have worked,
-        and keep those of this library from the processors.
+        """Run products as native code: NumPy's own threads spin for 100 ms after a product, and
+        take processors from the threads of this library.
         """
         if primitive.kind == CONTRACTION and arrays[0].__class__ is np.ndarray:
             with unrecorded():
@@ -53,10 +53,10 @@ class Capture(CaptureLog):
         return super().kernel(primitive, arrays, params)
 
     def finish(self, returned: Any, known: Callable[[Any], Any] = _nothing) -> Recording:
-        """What the run did, with values numbered in order, so that two runs can be compared.
+        """The recording of the run, with values numbered in order, so that runs can be compared.
 
-        Called while the tape still records: views among the results may need their newest values.
-        `known` gives what stands for objects that were there before. Raises `NotRepeatable`.
+        Called while the tape still records: views among the results may need a refresh. `known`
+        returns the stand-in of an object that existed before. Raises `NotRepeatable`.
         """
         if self.obstacle is not None and (self.has_given_up or self.obstacle == NO_MEMORY):
             raise NotRepeatable(self.obstacle)
@@ -104,7 +104,7 @@ class Capture(CaptureLog):
         return Captured(tensor) if index is None else Argument(index)
 
     def _final_slots(self) -> dict[int, Slot]:
-        """The slots, with gradients that leaves came with found through their leaves."""
+        """The slots; the .grad that a leaf had before the run becomes a `GradOf` the leaf."""
         owners = {
             grad.id: self.slot_of(leaf)
             for leaf, grad in self.first_grads.values()
@@ -122,9 +122,9 @@ class Capture(CaptureLog):
         return slots
 
     def _reads_shared_gradient(self) -> bool:
-        """Whether a gradient that a leaf came with was found as another tensor, or as its part.
+        """Whether the run read a leaf's earlier .grad through another tensor, or through its base.
 
-        A later gradient of that leaf is not found there.
+        In a later call, that tensor does not lead to the leaf's .grad.
         """
         twins = {id(t._array) for t in self.twins.values()}
         return any(
@@ -136,7 +136,7 @@ class Capture(CaptureLog):
         )
 
     def _check_histories(self) -> None:
-        """Notice tensors from outside that have another history than before."""
+        """Refuse tensors from outside whose history has changed."""
         for tensor, edge, requires in self.first_edges.values():
             if tensor.id in self.first_flags and edge is None and tensor._edge is None:
                 continue  # a leaf all the time
@@ -144,7 +144,7 @@ class Capture(CaptureLog):
                 self.obstacle = CHANGED_HISTORY
 
     def _check_numbers(self) -> None:
-        """Notice runtime numbers that Python has changed since they were read."""
+        """Refuse runtime numbers that Python has changed since they were read."""
         for slot, tensor in self.numbers.items():
             if slot.read() != tensor._array.item():
                 self.obstacle = (
@@ -153,13 +153,13 @@ class Capture(CaptureLog):
                 )
 
     def _flags(self) -> tuple[tuple[Any, bool, bool], ...]:
-        """Tensors from outside whose requires_grad was set: what it was and what it is."""
+        """Tensors from outside whose requires_grad was set, with the flag before and after."""
         flags = tuple(
             (self.slot_of(tensor), before, tensor._requires)
             for tensor, before in self.first_flags.values()
         )
         for slot, before, after in flags:
-            # A result's history is found by the flags of now, which a replay sets at the end.
+            # Results got their history with the current flags, which a replay sets at its end.
             if before != after and self.outputs:
                 if isinstance(slot, Argument):
                     self.obstacle = _CHANGED_FLAG
@@ -167,11 +167,11 @@ class Capture(CaptureLog):
         return flags
 
     def _derivative(self, made: list[Value]) -> Derivative | None:
-        """The backward pass of the results, if somebody may ask for it."""
+        """The backward pass of the results, if one of them can be differentiated."""
         if not self.outputs or self.obstacle is not None:
             return None
         if not self.traces_user_rules and runs_user_rules(self, self.outputs):
-            # Nobody knows yet what they would change.
+            # The effects of these rules are not known yet.
             self.runs_user_rules = True
             return None
         try:
@@ -212,7 +212,7 @@ class Capture(CaptureLog):
         for number, slot in slots.items():
             tensor = self.externals[number]
             now = self._number_of(tensor)
-            # A view of something that is here too is written through its base.
+            # A view is written through its base.
             if now != number and not isinstance(slot, Number) and tensor._view is None:
                 assert now is not None
                 writes.append((number, now))
@@ -281,14 +281,14 @@ class Capture(CaptureLog):
         ), order
 
     def _seen_vjps(self) -> Iterator[Entry]:
-        """Rules of composites all of whose values are in the program."""
+        """The rules of composites whose values are all in the program."""
         for entry in self.vjp_wholes:
             assert entry.log is not None
             if all(v.number in self.renamed for part in entry.log for v in part):
                 yield entry
 
     def _overlap(self, slots: dict[int, Slot]) -> str | None:
-        """Tensors from outside that share memory without being views of each other."""
+        """Why tensors from outside that overlap, but are no views of each other, are refused."""
         tensors = [self.externals[n] for n, slot in slots.items() if not isinstance(slot, Number)]
         for group in overlapping(tensors):
             bases = {id(base_of(t)._array) for t in group}
@@ -298,7 +298,7 @@ class Capture(CaptureLog):
                 twins = [t for t in self.twins.values() if id(t._array) in arrays]
                 known += [t for t in twins if t.id not in self.positions]
                 self.sharing = [*(self.sharing or ()), *known]
-        # A tensor with the very array of a member of a span must be a member as well.
+        # A tensor on the same array as a member of a span must be a member too.
         members = self.roots.members()
         arrays = {id(t._array) for t in members}
         known_ids = {t.id for t in members} | self.positions.keys()

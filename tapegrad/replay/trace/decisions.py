@@ -2,8 +2,8 @@
 
 Comes in: a tensor that Python reads while a call is recorded. Goes out: a `Decision`, or None. A
 replay runs no Python, so an `if` on such a number was decided when the call was recorded. The
-recording keeps what was read as a computation on the numbers; before each replay it must give the
-same outcome. Called by `log.py`.
+recording keeps the computation of that number; it must give the same outcome before each replay.
+Called by `log.py`.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Something that Python read from runtime numbers: it must still hold when replayed."""
+    """A value that Python read from runtime numbers: it must be the same when replayed."""
 
     numbers: tuple[Number, ...]
     #: (primitive, params, inputs); the numbers of values are positions among numbers and steps
     steps: tuple[tuple[Any, dict[str, Any], tuple[Any, ...]], ...]
     outcome: Any
-    #: without steps: what of the value was looked at, its truth for example
+    #: if there are no steps: what was read of the number, for example its truth
     look: Callable[[Any], Any] = bool
 
     def holds(self) -> bool:
-        """Whether the numbers as they are now give the same outcome."""
+        """Whether the current numbers give the same outcome."""
         if not self.steps:
             return bool(self.look(self.numbers[0].read()) == self.outcome)
         values: list[Any] = [np.asarray(n.read(), np.float64) for n in self.numbers]
@@ -46,7 +46,7 @@ class Decision:
 
 
 def decision_of(capture: CaptureLog, tensor: Tensor) -> Decision | None:
-    """What is read, as a computation on runtime numbers; None if it depends on more."""
+    """The tensor read, as a computation on runtime numbers; None if it depends on more."""
     found: list[Number] = []
     entries: dict[int, Entry] = {}
     stack = [capture.value_of(tensor).number]
@@ -85,7 +85,7 @@ def decision_of(capture: CaptureLog, tensor: Tensor) -> Decision | None:
 
 
 class _Identity:
-    """Stands where a runtime number is read without any computation."""
+    """The primitive of a runtime number that is read without any computation."""
 
     @staticmethod
     def kernel(x: Any) -> Any:

@@ -1,12 +1,12 @@
 """Derivatives: a recorded function whose results are differentiated outside of it.
 
-`trace` runs the gradient rules of what was just recorded, under the same capture, so the recording
-continues into the backward pass; `capture.py` calls it. `split` cuts such a recording into two
-programs; `use/replay.py` calls it. Forward also returns the values that backward reads (its
-residuals). Backward goes from the gradients of the results to those of the inputs.
+`trace` runs the gradient rules of the function just recorded, under the same capture, so the
+recording continues into the backward pass; `capture.py` calls it. `split` splits such a recording
+into two programs; `use/replay.py` calls it. Forward also returns the values that backward reads
+(its residuals). Backward goes from the gradients of the results to those of the inputs.
 
-Backward reads what the rules declared, except what is cheap: views, and elementwise computations on
-other residuals, are recomputed in backward instead of being kept.
+Residuals are the values that the rules declared, except cheap ones: backward recomputes views, and
+elementwise computations on other residuals.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from .slots import Argument, Captured, Cotangent, Slot
 if TYPE_CHECKING:
     from .capture import Capture
 
-#: a value is repeated in backward if that takes at most so many elementwise operations
+#: most elementwise operations that backward repeats to recompute a value
 MOST_REPEATED = 16
 
-#: where a gradient goes: to nobody, to an input by its index, or to (instruction, output of it)
+#: where a gradient goes: nowhere, to the input with an index, or to (instruction, output of it)
 Flow = None | int | tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Derivative:
-    """What is known of the backward pass of a recorded function."""
+    """The backward pass of a recorded function."""
 
-    forward: int  # how many of the program's instructions are the function's own
-    results: int  # how many of its results are
-    outputs: tuple[int, ...]  # of each result that can be differentiated, its index among results
+    forward: int  # number of the program's instructions that are the function's own
+    results: int  # number of the program's results that are the function's own
+    outputs: tuple[int, ...]  # for each result that can be differentiated, its index in results
     inputs: tuple[Any, ...]  # slots of the tensors that get gradients
     leaves: tuple[bool, ...]  # whether each of these is a leaf
-    gradients: tuple[int, ...]  # of each input, the index of its gradient among the results
-    #: for each instruction and operand of it, where its gradient goes. Operands say it only in
-    #: part: a tensor and its detached twin are one value. Those of composites come last
+    gradients: tuple[int, ...]  # for each input, the index of its gradient among the results
+    #: for each instruction and each of its operands, where the operand's gradient goes. The operand
+    #: alone does not tell: a tensor and its detached twin are one value. Composites come last
     flows: tuple[tuple[Flow, ...], ...]
-    order: tuple[int, ...]  # in which instructions and composites ran
-    ends: tuple[Flow, ...]  # the same for the gradients of outputs
+    order: tuple[int, ...]  # the order in which instructions and composites ran
+    ends: tuple[Flow, ...]  # for each output, where its gradient goes
     once: str | None  # why the derivative cannot itself be differentiated
 
 
 class Obstacle(Exception):
-    """Why the backward pass of a recorded function cannot be recorded, in words."""
+    """The backward pass of a recorded function cannot be recorded; the message says why."""
 
 
 # -- recording -----------------------------------------------------------------------------------
@@ -74,10 +74,10 @@ class _Inner(Walk):
 
     def arrived(self, entry: Entry, g: Any) -> Any:
         if entry.number < self.start:
-            # The newest entry from outside: everything inside has been visited.
+            # The latest entry from outside: all entries inside have been visited.
             self.pending[entry] = g
             raise _Outside
-        # What rules compute counts as the line that they belong to.
+        # Operations of a rule get the line of the entry that it differentiates.
         self.capture.location = entry.location
         return super().arrived(entry, g)
 
@@ -89,9 +89,9 @@ class _Outside(Exception):
 def trace(
     capture: Capture, outputs: Sequence[Tensor], at: Sequence[int], made: list[Value]
 ) -> Derivative:
-    """Record the backward pass of `outputs`, which stand at indices `at` among the results `made`.
+    """Record the backward pass of `outputs`, which have the indices `at` in the results `made`.
 
-    Appends the gradients of inputs to `made`. The history of the outputs stays as it is.
+    Appends the gradients of inputs to `made`. The history of the outputs stays unchanged.
     """
     entries, wholes = list(capture.entries), list(capture.wholes)
     every = entries + wholes
@@ -123,7 +123,7 @@ def trace(
     flow_of.update((_key(tensor), i) for i, (tensor, _) in enumerate(found))
     for entry in sorted(reached, key=lambda e: e.number):
         if entry.log is not None and (entry.number, 0) not in flow_of:
-            # Not in the program: its result is the value of its input.
+            # Not in the program: its result has the value of its input.
             flow_of[entry.number, 0] = flow_of.get(_key_of(entry.edges[0]))
     return Derivative(
         forward=len(entries),
@@ -159,7 +159,7 @@ def _reached(capture: Capture, outputs: Iterable[Tensor]) -> list[Entry]:
 
 
 def _once(reached: Iterable[Entry]) -> str | None:
-    """What stands in the way of differentiating twice: rules that are the user's Python code."""
+    """The rule or hook that prevents differentiating twice: it is the user's Python code."""
     for entry in reached:
         if entry.log is None or entry.hooks is not None:
             what = "a hook on" if entry.log is not None else ""
@@ -195,7 +195,7 @@ def output_key(edge: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A value that an entry keeps for backward: an input of forward or a result of it."""
+    """A residual: a value that an entry keeps for backward, an input or a result of forward."""
 
     value: Value
     input: int | None  # its index among the inputs of forward
@@ -208,23 +208,23 @@ class Halves:
 
     forward: Program
     forward_slots: tuple[Slot, ...]
-    backward: Program  # its inputs: what is kept, then the gradients of the outputs
+    backward: Program  # its inputs: the residuals, then the gradients of the outputs
     kept: tuple[Kept, ...]
-    recorded: tuple[Apply, ...]  # the instructions of forward as they were recorded, ...
+    recorded: tuple[Apply, ...]  # the instructions of forward as recorded, ...
     wholes: tuple[Apply, ...]  # ... and its composites
-    for_rerun: tuple[Kept, ...]  # what else it takes to run forward once more, on Tensors
+    for_rerun: tuple[Kept, ...]  # further values that rerunning forward on Tensors needs
     #: for each gradient of an input, its index among the results of backward
     gradients: tuple[int, ...]
-    #: for each gradient of an input, the outputs whose gradients it is made of
+    #: for each gradient of an input, the outputs on whose gradients it depends
     sources: tuple[frozenset[int], ...]
-    #: for each output, what its backward pass reads, as indices in `kept`
+    #: for each output, the residuals that its backward pass reads, as indices in `kept`
     reads: tuple[frozenset[int], ...]
-    #: for each output, the outputs whose histories share an operation that keeps something
+    #: for each output, the outputs whose histories share an operation with residuals
     shares: tuple[frozenset[int], ...]
 
 
 def split(program: Program, slots: Sequence[Slot], derivative: Derivative) -> Halves:
-    """Cut a recorded program at the end of forward."""
+    """Split a recorded program at the end of forward."""
     return _Split(program, slots, derivative).run()
 
 
@@ -253,8 +253,8 @@ class _Split:
         self.results = list(program.results[: derivative.results])
 
     def _rewritten(self) -> tuple[Sequence[Apply], Sequence[Apply]]:
-        """Forward and backward, rewritten while they are together: backward may need less then."""
-        # Rewriting is for the CPU; other targets see what was recorded.
+        """Forward and backward, rewritten together: backward may then need fewer residuals."""
+        # Rewrites are for the CPU; other targets get the recorded instructions.
         if "rewrite" in skipped_passes() or self.program.device != CPU:
             return self.recorded, self.program.applied()[self.derivative.forward :]
         return rewritten(self.program, self.derivative.forward)
@@ -310,7 +310,7 @@ class _Split:
         return live[::-1]
 
     def _cotangent_inputs(self) -> list[Input]:
-        """The gradients of all outputs as inputs; some may be read by nobody."""
+        """The gradients of all outputs as inputs; some may be dead."""
         outputs = [self.program.results[i] for i in self.derivative.outputs]
         given = {self.cotangents[v.number]: v for v in self._inputs_of_cotangents()}
         number = self.program.next_number()
@@ -323,13 +323,13 @@ class _Split:
     def _inputs_of_cotangents(self) -> list[Value]:
         return [i.value for i in self.program.inputs if i.value.number in self.cotangents]
 
-    # -- what is kept ------------------------------------------------------------------------
+    # -- residuals ---------------------------------------------------------------------------
 
     def _residuals(self, read: dict[int, Value]) -> tuple[list[Value], dict[int, Apply]]:
-        """The values that backward is given, and the instructions of those that it recomputes."""
+        """The residuals, and the instructions of the values that backward recomputes."""
         outside = self.constants | self.cotangents.keys()
         repeated: dict[int, Apply] = {}
-        # Views are repeated whatever they show.
+        # Views are always repeated.
         stack = [v for v in read.values() if v.number not in outside]
         base: dict[int, Value] = {}
         while stack:
@@ -353,7 +353,7 @@ class _Split:
         return kept, repeated
 
     def _steps(self, value: Value, available: set[int]) -> list[Apply] | None:
-        """A few elementwise instructions that make a value of available ones, if there are any."""
+        """A few elementwise instructions that compute a value from available ones, or None."""
         steps: dict[int, Apply] = {}
         stack = [value]
         while stack:
@@ -370,7 +370,7 @@ class _Split:
         return list(steps.values())
 
     def _keep(self, value: Value) -> Kept:
-        """How an entry gets hold of a value when forward has run."""
+        """Where an entry finds a value after forward: an input, or a result, added if need be."""
         position = self.positions.get(value.number)
         if position is not None and self._lasts(position):
             return Kept(value, position, None)
@@ -381,7 +381,7 @@ class _Split:
         return Kept(value, None, len(self.results) - 1)
 
     def _lasts(self, position: int) -> bool:
-        """Whether the memory of an input still holds its value when forward has run."""
+        """Whether the memory of an input still holds its value after forward."""
         given, slot = self.inputs[position], self.slots[position]
         if not isinstance(slot, (Argument, Captured)):
             return False
@@ -394,7 +394,7 @@ class _Split:
         return self.inputs[kept.input]
 
     def _needed_for_rerun(self, known: set[int]) -> tuple[Kept, ...]:
-        """The values without which forward cannot be rerun: inputs, and what was drawn."""
+        """The values that a rerun of forward needs: inputs, and random numbers drawn."""
         needed = {self.program.results[i].number for i in self.derivative.outputs}
         for x in reversed(self.recorded):
             if _can_rerun(x) and any(v.number in needed for v in x.outputs):
@@ -408,7 +408,7 @@ class _Split:
     def _histories(
         self, program: Program, kept: tuple[Kept, ...]
     ) -> tuple[tuple[frozenset[int], ...], ...]:
-        """What the history of each output reads, and the outputs that it shares operations with."""
+        """`Halves.reads` and `Halves.shares`."""
         outputs = range(len(self.derivative.outputs))
         made_of = {n: frozenset([i]) for n, i in self.cotangents.items()}
         kept_in = {k.value.number: frozenset([i]) for i, k in enumerate(kept)}
@@ -436,14 +436,14 @@ class _Split:
 
 
 def _can_rerun(x: Apply) -> bool:
-    """Whether running an instruction once more gives the same; all ranks rerun a collective."""
+    """Whether an instruction gives the same again. A collective does: all ranks rerun it."""
     return x.primitive.pure or x.primitive.collective
 
 
 def _repeating(
     backward: Iterable[Apply], repeated: dict[int, Apply], wanted: Iterable[Value]
 ) -> list[Apply]:
-    """Backward with the repeated instructions, each just before its first use."""
+    """The instructions of backward, and the repeated ones, each right before its first use."""
     done: set[int] = set()
     program: list[Apply] = []
 

@@ -1,9 +1,9 @@
-"""Effects: what a recorded call did to plain Python objects, repeated by each replay.
+"""Effects: changes of a recorded call to plain Python objects, which each replay repeats.
 
 Comes in: the world before a recorded call, and the same objects after it (`effects_of`). Goes out:
 `Effect`s: a result that was stored (an attribute, an item, an element appended to a list), or a
-counter that went up. Anything else that changed raises `NotRepeatable`. The values to store are
-part of the structure that the recording returns. Called by `use/compiled.py` and `use/variant.py`.
+counter that went up. Any other change raises `NotRepeatable`. The values to store are part of the
+structure that the recording returns. Called by `use/compiled.py` and `use/variant.py`.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ STORE, ADD, EXTEND, FILL, DELETE = "store", "add", "extend", "fill", "delete"
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One thing to do after a replay."""
+    """One change to repeat after a replay."""
 
     kind: str
     path: str
-    mark: Mark | None  # what is changed, or holds what is changed; None for an argument
-    keys: tuple[Any, ...]  # lead from there to a container within
+    mark: Mark | None  # the object that is changed, or that contains it; None for an argument
+    keys: tuple[Any, ...]  # the path from the mark to a container inside
     key: Any  # the entry of the container; MISSING for the reference of the mark itself
-    argument: int = -1  # which container among the arguments
+    argument: int = -1  # the index of the container among the arguments
     amount: int = 0
-    attribute: bool = False  # whether the key is an attribute of what the mark leads to
+    attribute: bool = False  # whether the key is an attribute of the mark's object
 
     def do(self, value: Any, containers: Sequence[Any]) -> None:
-        """Repeat it, with the value that this replay has made."""
+        """Repeat the change, with the value that this replay has made."""
         reference = self._target(containers)
         if self.kind == STORE:
             reference.write(value)
@@ -61,7 +61,7 @@ class Effect:
             _fill(reference.read(), value)
 
     def undo(self, before: Any, containers: Sequence[Any]) -> None:
-        """Put back what was there."""
+        """Restore the state before the change."""
         reference = self._target(containers)
         if self.kind in (EXTEND, FILL):
             _fill(reference.read(), before)
@@ -110,21 +110,21 @@ class Effects:
             self.values.append(value)
 
     def do(self, values: Sequence[Any], containers: Sequence[Any]) -> None:
-        """Repeat all, with the values that a replay has made."""
+        """Repeat all effects, with the values that a replay has made."""
         following = iter(values)
         for effect in self.effects:
             stores = effect.kind in (STORE, EXTEND, FILL)
             effect.do(next(following) if stores else None, containers)
 
     def undo(self, containers: Sequence[Any], besides: Collection[str] = ()) -> None:
-        """Put back what was there before the call, besides what stands under some paths."""
+        """Restore the state before the call, except at the paths in `besides`."""
         for effect, before in zip(self.effects, self._before, strict=True):
             if effect.path not in besides:
                 effect.undo(before, containers)
 
 
 def effects_of(world: World, containers: Sequence[Any], copies: Sequence[Any]) -> Effects:
-    """What a call did to a world, and to containers among its arguments, of which copies are given.
+    """The effects of a call on a world, and on containers in its arguments, copied before the call.
 
     Raises `NotRepeatable`.
     """
@@ -162,7 +162,7 @@ def effects_of(world: World, containers: Sequence[Any], copies: Sequence[Any]) -
 
 
 def shown_key(key: Any) -> str:
-    """A key in words; a tensor is not read for that."""
+    """A key as text, without reading a tensor."""
     return repr(key) if is_atom(key) else "..."
 
 
@@ -172,7 +172,7 @@ def bytes_of(data: Any) -> bytes:
 
 
 def _marks(world: World, found: Effects) -> None:
-    """References whose value is another one now."""
+    """Find references whose value has changed."""
     done: set[tuple[int, Any]] = set()  # two objects may have one dictionary of attributes
     for at, mark in enumerate(world.marks):
         reference = mark.reference
@@ -185,7 +185,7 @@ def _marks(world: World, found: Effects) -> None:
         if not reference.is_stored() or isinstance(reference.owner, (list, deque)):
             continue
         if mark.parent >= 0 and world.marks[mark.parent].kind == "collected":
-            continue  # seen with its container
+            continue  # `_container` compares it
         if reference.get is dict_item and (id(reference.owner), reference.key) in done:
             continue
         done.add((id(reference.owner), reference.key))
@@ -205,7 +205,7 @@ def _marks(world: World, found: Effects) -> None:
 
 
 def _members(world: World, found: Effects) -> None:
-    """Attributes that are new, and attributes that are gone and were not compared."""
+    """Find new attributes, and deleted attributes that no reference compares."""
     known = {
         (id(m.reference.owner), m.reference.key) for m in world.marks if m.reference.is_stored()
     }
@@ -231,7 +231,7 @@ def _container(
     argument: int = -1,
     counted: Collection[Any] = (),
 ) -> None:
-    """What is new, other or gone in a list, a dict or the like."""
+    """Find items that were added, changed or deleted in a list, dict, set or deque."""
     if isinstance(container, dict):
         pairs, earlier = [*dict.items(container)], [*copy.items()]
         if len(pairs) == len(earlier) and all(
@@ -281,12 +281,12 @@ def _container(
 
 
 def _counts(counted: Collection[Any], key: Any) -> bool:
-    """Whether the item under a key is counted up."""
+    """Whether the item under a key is a counter."""
     return key in counted or ANY in counted
 
 
 def _added(now: list[Any], copy: list[Any], limit: int | None) -> list[Any] | None:
-    """What was appended, if nothing else happened."""
+    """The items that were appended, if nothing else changed; else None."""
     for count in range(1, min(len(now), 64) + 1):
         expected = [*copy, *now[-count:]]
         expected = expected if limit is None else expected[-limit:] if limit else []

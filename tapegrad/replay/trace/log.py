@@ -1,13 +1,13 @@
-"""The log of a capture: a tape that writes down one eager run of a function.
+"""The log of a capture: a tape that records one eager run of a function.
 
 Comes in: every operation, in-place change, gradient and read of the run, from `core/` and
-`autograd/`. Goes out: entries, values, and for tensors from outside where their values come from
-(`Slot`). It logs primitives only: composites are inlined, backward passes are logged too, and
-in-place changes become new values of the tensors they change. What a replay could not repeat is
-refused here. `Capture` in `capture.py` makes a recording of it.
+`autograd/`. Goes out: entries, values, and a `Slot` for each tensor from outside. It logs
+primitives only: composites are inlined, backward passes are logged too, and an in-place change
+gives the tensor a new value. It refuses what a replay cannot repeat. `Capture` in `capture.py`
+turns the log into a recording.
 
-The value of a tensor is found by its array object first, so every tensor around the same array,
-such as a detached one, has the same value.
+The value of a tensor is looked up by its array object first, so all tensors on the same array, such
+as a detached one, have the same value.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CaptureLog(Tape):
 
     captures = True
     watches = False
-    #: whether results that are rearranged, or show elements several times, stay views
+    #: whether results that are transposed or broadcast views stay views
     keeps_layouts = True
 
     def __init__(
@@ -60,19 +60,19 @@ class CaptureLog(Tape):
         strict: bool = True,
         sharing: Sequence[Tensor] | None = None,
     ) -> None:
-        """`sharing`: captured tensors in memory that is written to and shown by other tensors too,
-        if arguments or they are known to be so."""
+        """`sharing`: captured tensors that alias others in memory that is written to; None if no
+        tensors, not even arguments, are known to do so."""
         super().__init__()
-        #: whether what cannot be replayed is an error at once
+        #: whether `refuse` raises at once
         self.strict = strict
-        #: groups of processes with which the run communicates, and what to do before it does
+        #: groups of processes with which the run communicates; a callback before each collective
         self.groups: dict[Any, None] = {}
         self.on_collective: Callable[[], tuple[str, int]] | None = None
         #: arguments that are views, and tensors that overlap each other
         self.roots = Roots(arguments, sharing)
-        #: captured tensors that overlap others, and were changed or show what was
+        #: captured tensors that overlap others in memory that was written to
         self.sharing: list[Tensor] | None = None
-        #: tensors made later than this are born in the captured function
+        #: tensors with a higher id are made by the captured function
         self.start = next(numbers)
         self.arguments = list(arguments)
         self.positions = {t.id: i for i, t in reversed(list(enumerate(arguments)))}
@@ -82,34 +82,34 @@ class CaptureLog(Tape):
         self.number_slots: dict[int, Number] = {}
         self.decisions: list[Decision] = []
         self.decided: set[tuple[Number, Callable[[Any], Any]]] = set()
-        #: by id() of an array: the array, the number of the value that it holds, and the number of
-        #: the newest change anywhere when that was known
+        #: by id() of an array: the array, the number of its value, and the number of the latest
+        #: change of any memory when that was noted
         self.arrays: dict[int, tuple[weakref.ref[Any], int, int]] = {}
         #: by number of a value: its device, if it is not in host memory
         self.places: dict[int, Device] = {}
-        #: by tensor id: tensors from outside with the .grad that they came with
+        #: by tensor id: tensors from outside, with their .grad before the run
         self.first_grads: dict[int, tuple[Tensor, Tensor | None]] = {}
         #: ids of those whose .grad the function asked for
         self.asked_grads: set[int] = set()
         self.makers: dict[int, Entry] = {}
-        #: composites that are differentiated as such; `entries` has their parts
+        #: composites that are differentiated whole; `entries` has their parts
         self.wholes: list[Entry] = []
-        #: their gradient rules, in the same way
+        #: the gradient rules of composites, whole
         self.vjp_wholes: list[Entry] = []
-        #: how many reruns of checkpointed functions have begun, and which of them are running now
+        #: how many reruns of checkpointed functions have begun; the numbers of those running now
         self.repeats = 0
         self.repeating: list[int] = []
-        #: by number of an entry: which rerun it belongs to
+        #: by number of an entry: the rerun that it belongs to
         self.regions: dict[int, int] = {}
-        #: by tensor id: further tensors from outside around arrays that have a value already
+        #: by tensor id: further tensors from outside on arrays that have a value already
         self.twins: dict[int, Tensor] = {}
         #: by tensor id: gradients of results, while the backward pass of the function is recorded
         self.cotangents: dict[int, Cotangent] = {}
-        #: by (entry number, output index): tensors from outside that have a history there
+        #: by (entry number, output index): the tensor from outside with this history
         self.histories: dict[tuple[int, int], Tensor] = {}
-        #: tensors from outside with the history that they came with
+        #: by tensor id: tensors from outside, with their history and requires_grad before the run
         self.first_edges: dict[int, tuple[Tensor, Any, bool]] = {}
-        #: by tensor id: tensors from outside whose requires_grad was set, with what it was before
+        #: by tensor id: tensors from outside whose requires_grad was set, with the flag before
         self.first_flags: dict[int, tuple[Tensor, bool]] = {}
         #: results that can be differentiated, and their indices among all results
         self.outputs: list[Tensor] = []
@@ -117,27 +117,27 @@ class CaptureLog(Tape):
         self.born: list[weakref.ref[Tensor]] = []
         #: by number of a value here: the value in the program of the recording
         self.renamed: dict[int, Value] = {}
-        #: the line that operations count as, if it is not the one that calls them
+        #: the line to note for operations, instead of the line that calls them
         self.location: source.Location | None = None
-        #: which modules run; one that sees nothing if nobody watches the calls
+        #: the modules that run; it stays empty unless an `Observer` fills it
         self.layers = Layers()
-        #: who watches which code runs, if somebody does
+        #: the `Observer` that watches which code runs, if there is one
         self.observer: Any = None
         self.obstacle: str | None = None
         self.has_given_up = False
         self.once = False
-        #: asked at the end: why what Python objects have become cannot be repeated, if it cannot
+        #: called at the end: why the new state of Python objects cannot be repeated, or None
         self.endings: dict[int, Callable[[], str | None]] = {}
-        #: the run did something that belongs to it alone: its recording is no example
+        #: whether the run did something that later runs will not do, so it is not compared
         self.is_one_off = False
         for tensor in arguments:
             self._check(tensor)
             self._note_history(tensor)
             self._keep_grad(tensor)
-        #: whether gradient rules and hooks of the user may run when the function has returned
+        #: whether the user's gradient rules and hooks may run after the function has returned
         self.traces_user_rules = True
         self.runs_user_rules = False
-        #: entered around rules of the user that run when the function has returned
+        #: a context for the user's rules that run after the function has returned
         self.around: AbstractContextManager[Any] = nullcontext()
 
     def __enter__(self) -> Self:
@@ -174,7 +174,7 @@ class CaptureLog(Tape):
             self._give_up("it rearranges an argument in place")
 
     def unobserved(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        # Observing takes twice as long as everything else in a recording.
+        # Observing takes twice as long as the rest of a recording.
         paused = self.observer is not None and self.observer.pause()
         try:
             return function(*args, **kwargs)
@@ -193,13 +193,13 @@ class CaptureLog(Tape):
         )
 
     def _give_up(self, why: str) -> None:
-        """Go on as eager code does: other tensors share the history of an argument."""
+        """Restore views, so that the run goes on like eager code, and refuse the recording."""
         self.restore_views()
         self.refuse(why)
         self.has_given_up = True
 
     def refuse(self, why: str) -> None:
-        """Say that this run cannot be replayed, in words that name the line."""
+        """Note why this run cannot be replayed; raise if `strict`."""
         if self.strict:
             raise CaptureError(why)
         self.obstacle = self.obstacle or why
@@ -243,9 +243,9 @@ class CaptureLog(Tape):
         self.arrays[id(array)] = (weakref.ref(array), number, storage.latest)
 
     def check_fresh(self, tensor: Tensor) -> None:
-        """Notice memory that was changed through another array since its value was known.
+        """Refuse to read memory that was changed through another array since its value was noted.
 
-        Tensors from outside that overlap are found in the end, by the bytes that they show.
+        Overlaps of tensors from outside are found at the end, by their address ranges.
         """
         if tensor.id <= self.start:
             return
@@ -260,7 +260,7 @@ class CaptureLog(Tape):
                 )
 
     def _enter(self, tensor: Tensor) -> None:
-        """Say where the value of a tensor that no entry made comes from."""
+        """Note where the value of a tensor comes from that no entry made."""
         number = tensor.id
         if number in self.positions:
             self.slots[number] = Argument(self.positions[number])
@@ -310,7 +310,7 @@ class CaptureLog(Tape):
 
     def write(self, entry: Entry, inputs: Sequence[Any], outputs: tuple[Tensor, ...]) -> None:
         for x in inputs:
-            # What is written through a view appears before and after, as the same array.
+            # An in-place operation has the same array as input and output.
             if isinstance(x, Tensor) and all(x._array is not t._array for t in outputs):
                 self.check_fresh(x)
         read = tuple(self.value_of(x) if isinstance(x, Tensor) else x for x in inputs)
@@ -343,7 +343,7 @@ class CaptureLog(Tape):
     def rebind(self, tensor: Tensor, result: Tensor) -> None:
         self.value_of(tensor)
         if tensor.id <= self.start and base_of(tensor).id in self.positions:
-            self.twins[tensor.id] = tensor  # its value comes from the argument that it is a part of
+            self.twins[tensor.id] = tensor  # its value comes from its base, an argument
         apart = tensor._array is not result._array
         if apart and tensor._view is None and self._shares_unseen_memory(tensor._array):
             self.refuse(
@@ -355,7 +355,7 @@ class CaptureLog(Tape):
         self._hold(tensor._array, number)
 
     def _shares_unseen_memory(self, array: Any) -> bool:
-        """Whether the memory belongs to another array that has a value here too."""
+        """Whether the memory belongs to another array that also has a value here."""
         owner = owner_of(array)
         if owner is array:
             return False
@@ -392,7 +392,7 @@ class CaptureLog(Tape):
             self.first_grads[tensor.id] = (tensor, tensor._grad)
 
     def _touched(self) -> list[tuple[Tensor, Tensor | None]]:
-        """Tensors from outside whose .grad was looked at or changed, with what it was before."""
+        """Tensors from outside whose .grad was read or changed, with the .grad before the run."""
         return [
             (leaf, before)
             for leaf, before in self.first_grads.values()
@@ -402,7 +402,7 @@ class CaptureLog(Tape):
         ]
 
     def drop_grads(self) -> None:
-        """Forget every .grad that was looked at or changed."""
+        """Set every .grad that was read or changed to None."""
         for leaf, _ in self._touched():
             self.asked_grads.add(leaf.id)
             leaf._grad = None
@@ -418,7 +418,7 @@ class CaptureLog(Tape):
         return tensor
 
     def decide(self, number: Number, look: Callable[[Any], Any]) -> None:
-        """Note what an option looks like: a replay needs it to look the same."""
+        """Note what `look` sees of an option: a replay must see the same."""
         if (number, look) not in self.decided:
             self.decided.add((number, look))
             self.decisions.append(Decision((number,), (), look(number.read()), look))
@@ -437,7 +437,7 @@ class CaptureLog(Tape):
             f"{what} inside a compiled function, at {source.describe(source.here())}: when the "
             "function is replayed no Python runs, so the value would stay that of the recording."
         )
-        if " (" not in what:  # what has a way out of its own names it in brackets
+        if " (" not in what:  # otherwise `what` names its own alternative in brackets
             message += (
                 " Return the tensor and read it outside, or use tapegrad.where() for a choice that "
                 "depends on it."
@@ -446,5 +446,5 @@ class CaptureLog(Tape):
 
 
 def base_of(tensor: Tensor) -> Tensor:
-    """The tensor that a view is a part of; the tensor itself if it is no view."""
+    """The base of a view; the tensor itself if it is no view."""
     return tensor if tensor._view is None else tensor._view[0]

@@ -1,9 +1,8 @@
-"""Options: numbers and settings that compiled code reads anew in every run.
+"""Options: numbers and settings that compiled code reads again in every run.
 
-Comes in: a dict of options and a key. In eager code these functions return plain values. While a
-function is captured they return tensors that stand for the numbers, and note the settings that
-decide which operations there are. Called by optimizers, learning rate schedules and gradient
-scalers.
+Comes in: a dict of options and a key. Goes out: in eager code, the plain value. While a function is
+captured, a number becomes a tensor that stands for it, and a setting that decides which operations
+run is noted. Called by optimizers, learning rate schedules and gradient scalers.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from .slots import Number
 
 
 def innermost_capture() -> Capture | None:
-    """The capture that records what this thread does, if there is one."""
+    """The innermost capture of this thread, if there is one."""
     if not capturing():
         return None
     return next((tape for tape in reversed(STATE.tapes) if isinstance(tape, Capture)), None)
 
 
 def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
-    """`holder[key]`, or `holder[key][index]`: a number that compiled code reads anew in every run.
+    """`holder[key]`, or `holder[key][index]`: a number that compiled code reads in every run.
 
     In eager code it is the plain number. While a function is captured it is a 0-d float64 tensor,
-    so it must enter the computation by arithmetic; an `if` that depends on it joins the signature.
+    so use it in arithmetic; the outcome of an `if` on it becomes part of the signature.
     """
     value = holder[key] if index is None else holder[key][index]
     capture = innermost_capture()
@@ -42,7 +41,7 @@ def runtime_number(holder: Any, key: Any, index: int | None = None) -> Any:
 
 
 def decided(holder: Any, key: Any) -> bool:
-    """The truth of `holder[key]`, which decides what is computed: it joins the signature."""
+    """The truth of `holder[key]`, which decides what runs: it becomes part of the signature."""
     truth = bool(holder[key])
     capture = innermost_capture()
     if capture is not None:
@@ -51,7 +50,7 @@ def decided(holder: Any, key: Any) -> bool:
 
 
 def given(holder: Any, key: Any, index: int | None = None) -> bool:
-    """Whether `holder[key]`, or an element of it, is not None: that joins the signature."""
+    """Whether `holder[key]`, or an element of it, is not None: that is part of the signature."""
     capture = innermost_capture()
     if capture is not None:
         capture.decide(Number(holder, key, index), _is_given)
@@ -59,7 +58,7 @@ def given(holder: Any, key: Any, index: int | None = None) -> bool:
 
 
 def _kind(value: Any) -> Any:
-    """What must stay of a number: that it is one. Anything else must stay what it is."""
+    """What must not change: for a number, that it is a real number; for the rest, the value."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return id(value) if isinstance(value, Tensor) else value
     return Real
@@ -74,7 +73,7 @@ def _itself(value: Any) -> Any:
 
 
 def setting(holder: Any, key: Any, index: int | None = None) -> Any:
-    """`holder[key]`, or an element of it, as it is: a name or a count that joins the signature."""
+    """`holder[key]`, or an element of it: a name or a count that is part of the signature."""
     value = holder[key] if index is None else holder[key][index]
     capture = innermost_capture()
     if capture is not None:
@@ -83,16 +82,16 @@ def setting(holder: Any, key: Any, index: int | None = None) -> Any:
 
 
 def happens_once() -> None:
-    """Say that Python keeps a tensor made here: a replay would not, so this is not repeated."""
+    """Mark the run as never to be replayed: Python keeps a tensor that it makes."""
     capture = innermost_capture()
     if capture is not None:
         capture.once = True
 
 
 def as_known_code(method: Any, *args: Any) -> None:
-    """Call a method of the library; all that it can call counts as having run.
+    """Call a method of the library; count all code that it can call as having run.
 
-    Nobody need watch what does: that would take longer than all else in a recording.
+    Observing which code runs would take longer than the rest of a recording.
     """
     capture = innermost_capture()
     if capture is None:

@@ -1,8 +1,9 @@
 """Recordings: what one captured run did, and where two of them differ.
 
-Comes in: what `Capture.finish` has found. A function is replayed only after two runs have left
-equal recordings. Values are numbered in order of appearance, so equal runs have equal numbers.
-Compared by `use/compiled.py`, run by `use/replay.py`.
+Comes in: the findings of `Capture.finish`. Goes out: the first difference between two recordings,
+or None. A function is replayed only after two runs have left equal recordings. Values are numbered
+in order of appearance, so equal runs have equal numbers. Compared by `use/compiled.py`, run by
+`use/replay.py`.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ class Made:
     index: int
     spent: Entry | None
     output: int | None  # its index among the results that can be differentiated
-    arguments: tuple[Argument, ...] = ()  # that its used-up history leads to
-    order: tuple[int, ...] = ()  # its dimensions by their strides, where it is not contiguous
+    arguments: tuple[Argument, ...] = ()  # arguments to which its used-up history leads
+    order: tuple[int, ...] = ()  # its dimensions in memory order, if it is not contiguous
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """In the tree of results: a tensor that was there before, seen through a chain of movements."""
+    """In the tree of results: a tensor from outside, or the view that a chain makes of it."""
 
     slot: Any
     chain: tuple[Any, ...]
@@ -50,7 +51,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class AliasResult:
-    """In the tree of results: a new tensor on the memory of one that was there before."""
+    """In the tree of results: a new tensor on the array of a tensor from outside."""
 
     slot: Any
 
@@ -72,7 +73,7 @@ class FromArguments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """In the tree of results: an object that was there before, found where it stands."""
+    """In the tree of results: an object that existed before, read through its reference."""
 
     mark: Any
 
@@ -90,22 +91,22 @@ class Recording:
 
     program: Program
     slots: tuple[Slot, ...]  # one for each input of the program
-    twins: tuple[Any, ...]  # further tensors around the arrays of captured ones
-    leaves: tuple[Any, ...]  # slots of the tensors whose .grad the run looked at or changed
+    twins: tuple[Any, ...]  # further tensors on the arrays of captured ones
+    leaves: tuple[Any, ...]  # slots of the tensors whose .grad the run read or changed
     pattern: tuple[Any, ...]  # for each of them, the class of .grad at the beginning, or None
     grads: tuple[tuple[Any, Any], ...]  # (leaf, None | Slot | index of the result) at the end
     #: (leaf, before, after) for each whose requires_grad the run set
     flags: tuple[tuple[Any, bool, bool], ...]
     results: Any  # the tree that the function returned
     decisions: tuple[Decision, ...]
-    derivative: Derivative | None  # what is known of the backward pass of the results
+    derivative: Derivative | None  # the backward pass of the results
     obstacle: str | None  # why this run can only be repeated eagerly
-    used: frozenset[int]  # ids of all tensors from outside that it met
-    once: bool  # whether the run made state for later ones, so that it is never repeated
+    used: frozenset[int]  # ids of all tensors from outside that the run used
+    once: bool  # whether the run made state for later runs, so it is never replayed
 
     @property
     def case(self) -> Any:
-        """What was the case when it was made, as far as that is known to decide what happens."""
+        """The known conditions that decide what a run does: gradients, flags, outcomes, spans."""
         flags = tuple(before for _, before, _ in self.flags)
         spans = [s for s in self.slots if isinstance(s, Span)]
         return self.pattern, flags, repr([d.outcome for d in self.decisions]), spans
@@ -124,14 +125,14 @@ class Recording:
         return captured | self.used | {t.id for t in self.twins}
 
     def numbers(self) -> list[Number]:
-        """The numbers that replays read anew."""
+        """The numbers that each replay reads again."""
         found = [s for s in self.slots if isinstance(s, Number)]
         return [*found, *(n for d in self.decisions for n in d.numbers)]
 
     def difference(self, other: Recording, ends: bool = True) -> str | None:
-        """Where another recording differs first, in words; None where the two agree.
+        """The first difference from another recording, as text; None if the two agree.
 
-        Without `ends`, what is returned and left behind is not compared.
+        Without `ends`, results and side effects are not compared.
         """
         mine, theirs = self.program.applied(), other.program.applied()
         for first, second in zip(mine, theirs, strict=False):
@@ -171,7 +172,7 @@ class Recording:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Equality that takes NaN as equal to itself and tells 1, 1.0 and True apart."""
+    """Equality by type and repr: NaN equals itself; 1, 1.0 and True differ."""
     return type(a) is type(b) and repr(a) == repr(b)
 
 
@@ -219,10 +220,10 @@ def _ends(recording: Recording) -> Any:
 
 
 def _plain(recording: Recording) -> Any:
-    """The plain values among the results; other leaves count elsewhere."""
+    """The plain values among the results; `_ends` has the other leaves."""
     return [_shown_value(x.value) if isinstance(x, Plain) else 0 for x in leaves(recording.results)]
 
 
 def _shown_value(value: Any) -> Any:
-    """A plain value, or the identity of an object that is part of the result as it is."""
+    """A plain value, or the identity of any other object."""
     return value if is_atom(value) else (type(value), id(value))

@@ -1,9 +1,9 @@
 """Residence: the device of a recorded program, and which of its values are in host memory.
 
-Comes in: a program, and the devices of those values that are on a GPU. Goes out: the program with
-both written down, or why it cannot be replayed. A program for a GPU has two kinds of values in host
-memory, as eager code has them: numbers, which are tensors of no dimensions, and the states of
-generators. Host values are made of host values only, so a target can compute them before it starts.
+Comes in: a program, and the devices of its values on GPUs. Goes out: the program with `device` and
+`host` set, or the reason why it cannot be replayed. A program for a GPU has two kinds of values in
+host memory, as eager code does: numbers, which are 0-d tensors, and states of generators. Host
+values are computed from host values alone, so a target can compute them before it starts the GPU.
 Called by `capture.py`.
 """
 
@@ -19,7 +19,7 @@ from ..ir.program import Program
 
 
 def several_devices(found: Iterable[Device]) -> str:
-    """Why a call that mixes devices is not replayed."""
+    """The reason not to replay a call that mixes devices."""
     names = " and ".join(sorted(map(str, found)))
     return f"it works on tensors of several devices ({names}); move them to one before the call"
 
@@ -27,10 +27,10 @@ def several_devices(found: Iterable[Device]) -> str:
 def placed(
     program: Program, places: Mapping[int, Device], known: Iterable[int]
 ) -> tuple[Program, str | None]:
-    """A program with its device, and why it cannot be replayed if it cannot.
+    """The program with its device and host values, and why it cannot be replayed, or None.
 
-    `places` has the device of each value, by number, that is not in host memory; `known` are the
-    inputs that are states of generators.
+    `places` has the devices, by number, of values that are not in host memory; `known` has the
+    numbers of inputs that are states of generators.
     """
     values = {value.number: value for value in _values(program)}
     devices = {places[number] for number in values if number in places}
@@ -39,7 +39,7 @@ def placed(
     host = frozenset(number for number in values if number not in places)
     states = _states(program, host, known)
     whole = [n for n in host if values[n].shape and n not in states]
-    returns = any(  # something goes from a GPU to the host
+    returns = any(  # an instruction computes a host value from a value on a GPU
         any(v.number in host for v in x.outputs) and any(v.number in places for v in x.reads())
         for x in program.applied()
     )
@@ -55,7 +55,7 @@ def draws(primitive: Primitive) -> bool:
 
 
 def _states(program: Program, host: frozenset[int], known: Iterable[int]) -> set[int]:
-    """States of generators: host values that draws read or make, and copies of them."""
+    """The states of generators: host values that draws read or write, and their copies."""
     states = set(known)
     others = [{to.number, value.number} for to, value in program.writes]
     for x in program.applied():

@@ -1,10 +1,9 @@
-"""Results: the structure that a function returned, taken apart and rebuilt.
+"""Results: the structure that a function returned, flattened and rebuilt.
 
-Comes in: what a function returned. Goes out: a template, the same structure with its tensors
-replaced by what stands for them in a recording. Lists, tuples and dicts are themselves. An object
-that the function made, such as a dataclass, is a `Record`; each replay makes a new one. Other
-objects are part of the result as they are. Called by `capture.py`, `effects.py` and
-`use/replay.py`.
+Comes in: the result of a function. Goes out: a template: the same structure with a stand-in for
+each tensor. Lists, tuples and dicts stay lists, tuples and dicts. An object that the function made,
+such as a dataclass, becomes a `Record`, of which each replay makes a new object. Objects that
+existed before get a stand-in too. Called by `capture.py`, `effects.py` and `use/replay.py`.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ class Record:
 
 
 class NotRepeatable(Exception):
-    """Something is returned or stored that cannot be made again; the message says what."""
+    """A call has a result or an effect that a replay cannot repeat; the message says which."""
 
 
 class Template:
-    """Takes a structure apart: `leaf` is applied to what it is made of, `known` gives a stand-in
-    for objects that were there before."""
+    """Makes templates of structures: `leaf` is applied to tensors and plain values, `known` gives
+    a stand-in for objects that existed before."""
 
     def __init__(self, leaf: Callable[[Any], Any], known: Callable[[Any], Any]) -> None:
         self.leaf = leaf
@@ -48,7 +47,7 @@ class Template:
         self._kept: list[Any] = []
 
     def of(self, value: Any) -> Any:
-        """The template of a value; one object has one template, wherever it stands."""
+        """The template of a value; an object that occurs twice has one template."""
         if isinstance(value, Tensor) or is_atom(value):
             return self.leaf(value)
         found = self._made.get(id(value))
@@ -81,7 +80,7 @@ class Template:
 
 
 def rebuilt(tree: Any, leaf: Callable[[Any], Any], made: dict[int, Any] | None = None) -> Any:
-    """The structure that a template stands for."""
+    """Rebuild the structure of a template."""
     made = {} if made is None else made
     found = made.get(id(tree))
     if found is not None:
@@ -129,7 +128,7 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 
 def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
-    """All tensors in a returned structure, those in objects too."""
+    """All tensors in a returned structure, including those in attributes of objects."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -144,10 +143,10 @@ def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
 
 
 def kept_elsewhere(result: Any, witness: Any, born: set[int]) -> bool:
-    """Whether somebody but the caller refers to a container of a result, or to a new tensor there.
+    """Whether anything but the caller refers to a container of a result, or to a new tensor in it.
 
-    `witness` is an object to which the same callers refer as to the result, and nobody else; `born`
-    has the id() of all tensors that are new.
+    `witness` is an object to which exactly the callers refer that refer to the result; `born` has
+    the id() of each new tensor.
     """
     containers = _containers_in(result)
     known = _references(containers)
@@ -160,7 +159,7 @@ def kept_elsewhere(result: Any, witness: Any, born: set[int]) -> bool:
     inside: list[Any] = [object()]
     seen = [*parts.values(), inside[0], witness]
     *counts, of_child, of_result = map(sys.getrefcount, seen)
-    # Of the two last, `parts` has none, and one reference is that of a container inside.
+    # `parts` does not have the last two; one of their references is that of the containing list.
     expected = [known[key] + of_child for key in parts]
     if id(result) in parts:
         expected[list(parts).index(id(result))] += of_result + 1 - of_child
@@ -185,7 +184,7 @@ def _containers_in(result: Any) -> list[Any]:
 
 
 def _references(containers: list[Any]) -> Counter[int]:
-    """By id() of what containers refer to: how often they do."""
+    """By id() of each child of the containers: how often they refer to it."""
     found: Counter[int] = Counter()
     for container in containers:
         found.update(map(id, _children(container)))
@@ -193,7 +192,7 @@ def _references(containers: list[Any]) -> Counter[int]:
 
 
 def _children(value: Any) -> list[Any]:
-    """What a container refers to."""
+    """The items or attributes of a container."""
     if isinstance(value, (list, tuple)):
         return list(value)
     if isinstance(value, dict):
@@ -202,9 +201,9 @@ def _children(value: Any) -> list[Any]:
 
 
 def _has_referrers(parts: list[Any]) -> bool:
-    """Look at all objects that there are: it takes 10 ms for each hundred thousand."""
+    """Whether any other object refers to one of `parts`: takes 10 ms per 100,000 objects."""
     if gc.get_freeze_count():
-        return True  # objects that `gc.freeze` has set aside are not looked at
+        return True  # the search skips objects that `gc.freeze` has set aside
     own = {id(c) for c in parts} | {id(getattr(c, "__dict__", None)) for c in parts}
     own.add(id(parts))
     for referrer in gc.get_referrers(*parts):
@@ -214,7 +213,7 @@ def _has_referrers(parts: list[Any]) -> bool:
 
 
 def attributes_of(value: Any) -> dict[str, Any] | None:
-    """The attributes of an object that holds nothing but data; None for anything else."""
+    """The attributes of an object that is only data; None for any other object."""
     kind = type(value)
     if isinstance(value, type) or callable(value) or hasattr(kind, "__next__"):
         return None

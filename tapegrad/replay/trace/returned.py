@@ -1,8 +1,8 @@
-"""Returned: what stands, in a recording, for the tensors that a captured function returns.
+"""Returned: the stand-ins, in a recording, of the tensors that a captured function returns.
 
 Comes in: the tensors in the result of a captured call. Goes out: for each of them a value that the
-program makes, a tensor that was there before or shares its memory, a view of another result, or a
-gradient. Results that alias in eager code alias in a replay too. Called by `Capture.finish`.
+program makes, a tensor from outside or an alias of one, a view of another result, or a gradient.
+Results that alias in eager code alias in a replay too. Called by `Capture.finish`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Returned:
     def __init__(self, capture: Capture, returned: Any) -> None:
         self.capture = capture
         self.returned = list(tensors_in(returned))
-        #: the values that the program gives
+        #: the values that the program returns
         self.made: list[Value] = []
-        #: by id of a tensor: what stands for it
+        #: by id() of a tensor: its stand-in
         self._results: dict[int, Any] = {}
-        #: by id of an array: its index among the values
+        #: by id() of an array: its index in `made`
         self._indices: dict[int, int] = {}
 
     def of(self, leaf: Any) -> Any:
@@ -85,8 +85,8 @@ class Returned:
         return Made(index, spent, output, arguments, order)
 
     def _spent(self, tensor: Tensor) -> tuple[Entry | None, tuple[Argument, ...]]:
-        """If a backward pass has used up the history of a tensor: an entry that says so, and the
-        arguments which that history leads to; it leads to captured leaves too."""
+        """If a backward pass has used up the history of a tensor: a stub entry that leads to its
+        captured leaves, and the arguments to which the history leads."""
         used_up: Entry | None = None
         leaves: dict[int, Tensor] = {}
         stack, seen = [tensor._edge], set()
@@ -113,19 +113,19 @@ class Returned:
         return stub, tuple(slot for slot in slots if isinstance(slot, Argument))
 
     def _outside(self, tensor: Tensor) -> Tensor | None:
-        """A tensor from outside that has the very array of a tensor that was made inside."""
+        """A tensor from outside on the same array as a tensor that was made inside."""
         capture = self.capture
         known = (*capture.externals.values(), *capture.twins.values(), *capture.roots.members())
         for other in (*known, *capture.arguments):
             if other._array is tensor._array and other.id <= capture.start:
                 if other.id not in capture.positions:
-                    # Whether arguments share its memory decides which of them is meant.
+                    # As a twin it is guarded: whether arguments alias it decides which one is used.
                     capture.twins[other.id] = other
                 return other
         return None
 
     def _shows_the_same(self, part: Tensor, base: Tensor, other: Tensor) -> bool:
-        """Whether another result shows memory that a view among the results shows."""
+        """Whether another result on the same base overlaps a view among the results."""
         whole = other if other._view is None else other._view[0]
         return (
             other is not part
@@ -135,9 +135,9 @@ class Returned:
 
 
 def unrepeatable(arguments: Sequence[Tensor], returned: list[Tensor], start: int) -> str | None:
-    """Why tensors that come in or go out cannot be repeated: their class or their attributes.
+    """Why arguments or results cannot be repeated: because of a tensor's class or attributes.
 
-    Signatures tell neither attributes of plain tensors, nor do results have attributes or classes.
+    Signatures do not contain attributes of plain tensors, and results neither attributes nor class.
     """
     if STATE.mode & OVERRIDDEN:
         return "it is called inside a TorchFunctionMode"
@@ -153,7 +153,7 @@ def unrepeatable(arguments: Sequence[Tensor], returned: list[Tensor], start: int
 
 
 def _order_of(array: Any) -> tuple[int, ...]:
-    """The dimensions of an array in the order of its memory, if that is another one than theirs."""
+    """The dimensions of an array in memory order; () if it is contiguous or has gaps."""
     if array.flags.c_contiguous:
         return ()
     order = sorted(range(array.ndim), key=lambda d: -array.strides[d])
@@ -161,7 +161,7 @@ def _order_of(array: Any) -> tuple[int, ...]:
 
 
 def _is_rearranged(view: Tensor, base: Tensor) -> bool:
-    """Whether a view shows all of a tensor in another order, or elements several times."""
+    """Whether a view shows a whole tensor in another order, or repeats elements."""
     array = view._array
     repeats = any(n > 1 and s == 0 for n, s in zip(array.shape, array.strides, strict=True))
     return repeats or (not array.flags.c_contiguous and bool(base._array.size <= array.size))

@@ -1,9 +1,9 @@
-"""Roots: how tensors from outside are separated from each other while a call is recorded.
+"""Roots: how tensors from outside are separated or joined while a call is recorded.
 
-An argument that is a view of something is a tensor of its own: the next call may come with another
-part of it. Tensors that overlap in memory, where one is written to, belong together instead: a
-write to one changes what the others show. Each of them is then a view of one tensor, the span,
-which reaches from the first byte of all to the last. The span is an input of the program
+Comes in: the arguments of a call, and captured tensors that alias others. An argument that is a
+view is made a tensor of its own: the next call may pass another view. But if tensors overlap and
+one of them is written to, the others change too. Each of them is then made a view of one tensor,
+the span, which reaches from the first byte of all to the last. The span is an input of the program
 (`slots.Span`) and is written as a whole. Called by the log of a capture (`log.py`).
 """
 
@@ -27,25 +27,25 @@ from .slots import Argument, Captured, Span
 
 
 class Roots:
-    """The arguments of a call, and captured tensors that are known to share memory with others."""
+    """The arguments of a call, and captured tensors that are known to alias others."""
 
     def __init__(self, arguments: Sequence[Tensor], sharing: Sequence[Tensor] | None) -> None:
-        """Without `sharing` nothing is known to be written that others show."""
+        """`sharing` is None if no overlapping memory is known to be written to."""
         self._arguments = arguments
         self._spanned: list[Spanned] = []
         if sharing is not None:
             slots: list[tuple[Tensor, Any]] = [(t, Captured(t)) for t in sharing]
             self._spanned = spans_of([*slots, *((t, Argument(i)) for i, t in enumerate(arguments))])
-        #: by id of a span's tensor
+        #: by id of a span's tensor: the span
         self.spans = {spanned.tensor.id: spanned.span for spanned in self._spanned}
-        #: arguments that are views, and what they are views of
+        #: arguments that are views, with their `_view`; by tensor id: their bases
         self._views: list[tuple[Tensor, Any]] = []
         self._bases: dict[int, Tensor] = {}
-        #: tensors that are views of spans, what they were views of, and what they are now
+        #: members of spans, with their old `_view` and the chain from the span
         self._members: list[tuple[Tensor, Any, Chain]] = []
 
     def take_off(self) -> None:
-        """Make arguments that are views tensors of their own."""
+        """Detach arguments that are views from their bases."""
         members = {tensor.id for spanned in self._spanned for tensor, _ in spanned.members}
         for tensor in self._arguments:
             if tensor._view is not None and tensor.id not in members:
@@ -54,7 +54,7 @@ class Roots:
                 tensor._view = None
 
     def put_on_spans(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Make tensors views of spans; gives each with a new tensor that shows the same."""
+        """Make members views of their spans; yields each with a new view of the same memory."""
         for spanned in self._spanned:
             for tensor, chain in spanned.members:
                 yield tensor, through(chain, spanned.tensor)
@@ -66,14 +66,13 @@ class Roots:
         return [tensor for tensor, _, _ in self._members]
 
     def holds(self, tensor: Tensor) -> bool:
-        """Whether eager code knows of views that are none here, or of other tensors, in memory
-        that a tensor shows."""
+        """Whether a tensor has, in eager code, a base or other views that it does not have here."""
         root = tensor if tensor._view is None else tensor._view[0]
         taken_off = root.id in self._bases or any(root is base for base in self._bases.values())
         return taken_off or root.id in self.spans
 
     def share_history(self, tensor: Tensor, value: Tensor) -> bool:
-        """Whether other tensors get a history when this one gets that of a value."""
+        """Whether other tensors also get the history of a value that this one gets."""
         if not self.holds(tensor):
             return False
         root = tensor if tensor._view is None else tensor._view[0]
@@ -81,7 +80,7 @@ class Roots:
         return value._requires or tensor._requires or root._requires or base._requires
 
     def member_of(self, root: Tensor, chain: Chain) -> tuple[Tensor, Chain]:
-        """The tensor from outside that a view of a span is a view of, and how; others as given."""
+        """The member and the rest of the chain, for a view of a span; else the same root, chain."""
         if root.id in self.spans:
             for tensor, _, step in self._members:
                 if chain[0] is step[0]:
@@ -89,7 +88,7 @@ class Roots:
         return root, chain
 
     def restore(self, born: Sequence[weakref.ref[Tensor]]) -> None:
-        """Make all views of what they were views of; `born` are the tensors that were made."""
+        """Give all views their former bases; `born` are the tensors that the run has made."""
         views = {t.id: view for t, view in self._views} | {t.id: v for t, v, _ in self._members}
         if not views:
             return
@@ -119,7 +118,7 @@ class Roots:
 
 @dataclass(frozen=True, slots=True)
 class Spanned:
-    """A span in one call: its tensor, and its members with the movements that lead to each."""
+    """A span in one call: its tensor, and its members with the chain that leads to each."""
 
     span: Span
     tensor: Tensor
@@ -127,7 +126,7 @@ class Spanned:
 
 
 def spans_of(slots: Sequence[tuple[Tensor, Argument | Captured]]) -> list[Spanned]:
-    """The spans of tensors which overlap. Those that one span cannot hold are left out."""
+    """The spans of tensors that overlap; groups that do not fit one span are left out."""
     found = []
     known = {tensor.id: slot for tensor, slot in reversed(slots)}
     order = list(dict.fromkeys(tensor.id for tensor, _ in slots))
@@ -151,7 +150,7 @@ def spans_of(slots: Sequence[tuple[Tensor, Argument | Captured]]) -> list[Spanne
 
 
 def _can_be_views(tensors: list[Tensor]) -> bool:
-    """Whether tensors can be taken as views of one: of one kind, in one memory without gaps."""
+    """Whether tensors can be views of one tensor: same dtype, same memory, without gaps."""
     arrays = [t._array for t in tensors]
     bases = [t._view[0] for t in tensors if t._view is not None]
     if any(t._requires for t in (*tensors, *bases)):

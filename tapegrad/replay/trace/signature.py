@@ -1,8 +1,8 @@
 """Signatures: what is compared about the arguments of a call.
 
 Comes in: the arguments. Goes out: a key, equal for calls that are alike, and the tensors in the
-arguments. Tensors count by their facts (`guards/facts.py`), plain values by type and value,
-containers and records of tensors by their items. Every other object counts by its type here;
+arguments. The key has the facts of tensors (`guards/facts.py`), the type and value of plain values,
+the items of containers and of records of tensors. Of any other object it has the type alone;
 `guards/world.py` looks into it. Called by `use/compiled.py` and `use/variant.py`.
 """
 
@@ -31,23 +31,23 @@ from .residence import several_devices
 
 _PLAIN_TYPES = {bool, int, float, complex, str, bytes, type(None), dtypes.DType}
 PLAIN = (bool, int, float, complex, str, bytes, type(None), dtypes.DType)
-#: attributes of an object that is a record of tensors, at most
+#: most attributes of a record of tensors
 MOST_ATTRIBUTES = 64
-#: arguments of which `likeness` compares each with each, at most
+#: most arguments for `likeness`, which compares each with each
 MOST_COMPARED = 4
 
 
 class Arguments:
-    """The arguments of one call, taken apart."""
+    """The arguments of one call, flattened."""
 
     __slots__ = ("containers", "key", "objects", "parts", "tensors")
 
     def __init__(self, first: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any) -> None:
-        #: in the order in which they are met: tensors, other objects, containers of either
+        #: in order of appearance: tensors, other objects, containers that a call may change
         self.tensors: list[Tensor] = []
         self.objects: list[Any] = []
         self.containers: list[Any] = []
-        #: all that is taken apart: lists, tuples, dicts, records
+        #: the objects that were flattened: lists, tuples, dicts, records
         self.parts: list[Any] = []
         parts: list[Any] = [first]
         for value in args:
@@ -71,7 +71,7 @@ class Arguments:
 
     @classmethod
     def of_tensors(cls, args: tuple[Any, ...], key: Any) -> Arguments:
-        """The arguments of a call of which a test of `likeness` says that they give this key."""
+        """The arguments of a call that a test of `likeness` has found to have this key."""
         call = cls.__new__(cls)
         call.tensors = [*args]
         call.objects, call.containers, call.parts = [], [], []
@@ -79,7 +79,7 @@ class Arguments:
         return call
 
     def obstacle(self) -> str | None:
-        """Why a call cannot be recorded: where its tensors are; None if it can."""
+        """Why a call cannot be recorded on the devices of its tensors; None if it can."""
         arrays = [t._array for t in self.tensors]
         if not all(isinstance(a, np.ndarray) or is_gpu_class(type(a)) for a in arrays):
             return NO_MEMORY
@@ -88,7 +88,7 @@ class Arguments:
         return several_devices(found) if len(found) > 1 else None
 
     def known(self, world: Any) -> Callable[[Any], Any]:
-        """What stands, in a result, for objects that were there before; None for new ones."""
+        """A function that gives the stand-in of an object from outside in results; None if new."""
 
         def find(value: Any) -> Any:
             for i, found in enumerate(self.parts):
@@ -105,7 +105,7 @@ class Arguments:
         return find
 
     def _describe(self, value: Any, parts: list[Any]) -> None:
-        """Add to a signature what decides about a value."""
+        """Append the parts of the key for one value."""
         kind = type(value)
         if issubclass(kind, Tensor):
             self.tensors.append(value)
@@ -160,7 +160,7 @@ class Arguments:
             parts.append(kind)
 
     def _describe_rest(self, value: Any, parts: list[Any]) -> None:
-        """What objects of classes of the user's own have besides their items."""
+        """Append what instances of derived container classes have besides items."""
         kind = type(value)
         if kind in (list, tuple, dict):
             return
@@ -176,11 +176,11 @@ class Arguments:
 
 
 def likeness(args: tuple[Any, ...], kwargs: Any) -> Callable[[tuple[Any, ...]], bool]:
-    """A test of a call without keywords: True only if its key is the one that these arguments give.
+    """A test of a call without keywords: True only if it has the same key as these arguments.
 
-    Training steps are called with a few tensors that are alike each time. Comparing their facts
-    where they stand takes half as long as collecting them in a key. Arguments other than a few
-    tensors with memory of their own are `unlike` any others.
+    Training steps are called with a few tensors that are alike each time. Comparing their facts in
+    place takes half as long as collecting them in a key. The test is `unlike` unless the arguments
+    are a few tensors that each own their memory.
     """
     few = not kwargs and 0 < len(args) <= MOST_COMPARED and STATE.autocast is None
     plain = all(type(t) is Tensor and t._view is None and t._extra is None for t in args)
@@ -225,12 +225,12 @@ def likeness(args: tuple[Any, ...], kwargs: Any) -> Callable[[tuple[Any, ...]], 
 
 
 def unlike(args: tuple[Any, ...]) -> bool:
-    """The test of arguments whose key must be made to be compared."""
+    """The test that always fails: the key must be made and compared."""
     return False
 
 
 def aliasing_of(tensors: list[Tensor]) -> Any:
-    """Which of several tensors are one, and which of them share memory."""
+    """Which tensors are the same object, and which share memory."""
     if _is_apart(tensors):
         return (), ()
     ids = [t.id for t in tensors]
@@ -242,7 +242,7 @@ def aliasing_of(tensors: list[Tensor]) -> Any:
 
 
 def _is_apart(tensors: list[Tensor]) -> bool:
-    """Whether each of several tensors has memory of its own, as is seen at once."""
+    """A quick test whether each tensor owns its memory; False if it cannot tell."""
     owners = set()
     for tensor in tensors:
         array = tensor._array
@@ -253,7 +253,7 @@ def _is_apart(tensors: list[Tensor]) -> bool:
         if base is None:
             owners.add(id(array))
         elif base.__class__ is kind and base.base is None:
-            owners.add(id(base))  # as tensors of `from_numpy` have it
+            owners.add(id(base))  # as in tensors of `from_numpy`
         else:
             return False
     return len(owners) == len(tensors)
@@ -264,7 +264,7 @@ def _is_namespace(value: dict[Any, Any]) -> bool:
 
 
 def _is_record(value: Any) -> bool:
-    """Whether an object is a record of tensors, such as a batch: data and nothing else."""
+    """Whether an object is a record of tensors, such as a batch: it has data and no behaviour."""
     kind = type(value)
     entries = None if issubclass(kind, type) else instance_dict(value)
     if entries is None or not 0 < len(entries) <= MOST_ATTRIBUTES:
@@ -278,7 +278,7 @@ def _is_record(value: Any) -> bool:
 
 
 def shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """The arguments of a call in a few words."""
+    """The arguments of a call as short text."""
 
     def show(x: Any) -> str:
         if isinstance(x, Tensor):

@@ -1,9 +1,9 @@
 """Slots: where the inputs of a program come from, and where its writes go.
 
-Comes in: the arguments of a call. Goes out: the tensor of a slot (`find`). It is found anew in
-every call: an argument by its position, a captured tensor by identity, the gradient of a leaf
-through the leaf, a number through the dict that holds it, and memory that several tensors show
-through those tensors (see `roots.py`). Made by `log.py` and `capture.py`, read by `use/replay.py`.
+Comes in: the arguments of a call. Goes out: the tensor of a slot (`find`). Every call looks it up
+again: an argument by its position, a captured tensor by identity, the gradient of a leaf through
+the leaf, a number through the dict that holds it, and memory that several tensors share through
+those tensors (see `roots.py`). Made by `log.py` and `capture.py`, read by `use/replay.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A tensor that was there before the call: a parameter, a buffer, optimizer state."""
+    """A tensor that existed before the call: a parameter, a buffer, optimizer state."""
 
     tensor: Tensor
 
@@ -67,7 +67,7 @@ class GradOf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Number:
-    """A number in a dict, read anew before each replay."""
+    """A number in a dict, which each replay reads again."""
 
     holder: Any
     key: Any
@@ -92,7 +92,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Cotangent:
-    """The gradient that backward is given for one of the function's results."""
+    """The gradient of one of the function's results, given to backward."""
 
     index: int
 
@@ -102,19 +102,19 @@ class Cotangent:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A slot: the memory that its members show, and where each begins in it, in elements."""
+    """The joint memory of its members, and the offset of each in it, in elements."""
 
     members: tuple[Argument | Captured, ...]
     offsets: tuple[int, ...]
     size: int
 
     def find(self, arguments: Sequence[Tensor]) -> Tensor:
-        """A tensor of one dimension, over all of the memory."""
+        """A 1-d tensor over all of the memory."""
         array = self.members[0].find(arguments)._array
         return wrap(over(array, address(array) - self.offsets[0] * array.itemsize, self.size))
 
     def fits(self, arguments: Sequence[Tensor]) -> bool:
-        """Whether the members lie as they did."""
+        """Whether the members have the same offsets in one memory as when recorded."""
         arrays = [member.find(arguments)._array for member in self.members]
         size, first = arrays[0].itemsize, address(arrays[0]) - self.offsets[0] * arrays[0].itemsize
         owners = {id(owner_of(a)) for a in arrays}

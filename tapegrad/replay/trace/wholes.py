@@ -1,9 +1,9 @@
 """Wholes: the gradient rule of a composite as one operation, beside its parts.
 
-Comes in: a composite's entry, gradients and results. Goes out: an entry for its rule as a whole.
-While a program is captured, composites run part by part, and so do their rules. A target may want
-some of them whole instead, forward and backward: `Program.wholes` says which parts belong together,
-and `passes/regroup.py` puts them in. Called by `log.py`, which also notes the composites.
+Comes in: a composite's entry, gradients and results. Goes out: an entry for its whole rule.
+While a program is captured, composites run part by part, and so do their rules. A target may run
+some of them whole, forward and backward: `Program.wholes` has them, and `passes/regroup.py` puts
+them in the place of their parts. Called by `log.py`, which also notes the composites.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...core.tensor import Tensor
 
 
 class _Operand:
-    """In a pattern: stands where the next operand belongs."""
+    """In a pattern: the place of the next operand."""
 
     def __repr__(self) -> str:
         return "…"
@@ -48,7 +48,7 @@ def vjp_whole(
     results: Sequence[Any],
     known: Callable[[Tensor], Value | None],
 ) -> Entry | None:
-    """An entry for a rule that has run on Tensors; None where a value of it has no name."""
+    """An entry for a rule that has run on Tensors; None if the log does not know all its values."""
     tensors: list[Tensor] = []
     pattern = [_patterned(g, tensors), _patterned(list(saved), tensors)]
     given = [known(tensor) for tensor in tensors]
@@ -56,7 +56,7 @@ def vjp_whole(
     operands = [value for value in given if value is not None]
     outputs = [value for value in made if value is not None]
     names = {value.number for value in outputs}
-    # A rule may hand on what it got, or give one array to several inputs.
+    # A rule may return one of its operands, or one array for several inputs.
     mixed = len(names) < len(outputs) or any(value.number in names for value in operands)
     if mixed or len(operands) < len(given) or len(outputs) < len(made):
         return None
@@ -68,7 +68,7 @@ def vjp_whole(
 
 
 def _patterned(x: Any, tensors: list[Tensor]) -> Any:
-    """What stands for a value in a pattern; adds its tensors to a list."""
+    """The pattern of a value; appends its tensors to a list."""
     if isinstance(x, list):
         return [_patterned(item, tensors) for item in x]
     if isinstance(x, Tensor):
