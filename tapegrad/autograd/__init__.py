@@ -1,4 +1,4 @@
-"""Gradients: the engine, what starts it, and the names of `torch.autograd`.
+"""Gradients: the engine, its callers, and the names of `torch.autograd`.
 
     api (backward, grad) ─> engine ─> fused ─> gradients
 
@@ -56,7 +56,7 @@ __all__ = [
     "set_multithreading_enabled",
 ]
 
-#: where the names come from; the last two modules belong to layers above this one
+#: the module of each name; the last two modules belong to layers above this one
 _SOURCES = {
     ".anomaly": ("detect_anomaly", "is_anomaly_enabled", "set_detect_anomaly"),
     ".api": ("grad",),
@@ -75,7 +75,7 @@ _SOURCES = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker finds out by itself that a name is missing
+if not TYPE_CHECKING:  # hidden from type checkers, which report missing names themselves
 
     def __getattr__(name: str) -> object:
         if name == "backward":

@@ -1,8 +1,7 @@
 """Anomaly detection: raise at the operation that makes the first NaN, and name the user's line.
 
-The contexts here set a bit of the thread's mode. `core/primitive.py` reads it after each kernel,
-and `engine.py` after each rule; they do the check. Called by users, as
-`torch.autograd.detect_anomaly`.
+The contexts here set a bit of the thread's mode. `core/primitive.py` reads it and checks after each
+kernel, `engine.py` after each rule. Called by users, as `torch.autograd.detect_anomaly`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Backward calls: what users ask of gradients, built on the walk over entries.
+"""The backward calls of users, built on the walk over entries.
 
 Comes in: outputs and their gradients. Goes out: a mapping of gradients, `.grad` of leaves, or the
-gradients of chosen inputs. Gradients are added to `.grad` here and nowhere else. Called by
+gradients of chosen inputs. Only this module adds gradients to `.grad`. Called by
 `Tensor.backward`, `Tape.backward`, `autograd.grad`, `func.py` and `replay/use/compiled_entry.py`.
 """
 
@@ -32,7 +32,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 def _placed(tensors: Any) -> Any:
-    """Tensors, and for edges of the graph (`GradientEdge`) tensors at the same place."""
+    """A list of tensors; each `GradientEdge` is replaced by a tensor with the same edge."""
     if isinstance(tensors, Tensor):
         return [tensors]
     if hasattr(tensors, "ownership_token"):
@@ -42,7 +42,7 @@ def _placed(tensors: Any) -> Any:
 
 def _tensor_at(place: Any) -> Any:
     if not hasattr(place, "ownership_token"):
-        return place  # no edge: whoever takes it will say so
+        return place  # not an edge: the caller raises the error
     node = getattr(place.node, "_entry", place.node)
     if not isinstance(node, Entry):
         variable: Tensor = node.variable
@@ -55,7 +55,7 @@ def _tensor_at(place: Any) -> Any:
 
 
 def _settle(tensors: Iterable[Any]) -> None:
-    """Give views the history of their memory as it is now, whether or not recording is on."""
+    """Refresh the histories of views, even if recording is off."""
     for t in tensors:
         if isinstance(t, Tensor) and t._view is not None:
             with switched(on=GRAD):
@@ -63,7 +63,7 @@ def _settle(tensors: Iterable[Any]) -> None:
 
 
 def _start(walk: Walk, outputs: Sequence[Tensor], gradients: Sequence[Any], taped: bool) -> None:
-    """Check the outputs and put their gradients in place."""
+    """Check the outputs and send their gradients to their edges."""
     prepared = []
     for output, gradient in zip(outputs, gradients, strict=True):
         if not output._requires and not (taped and output._edge is not None):
@@ -123,7 +123,7 @@ def _mark_needed(walk: Walk, outputs: Iterable[Tensor], targets: Sequence[Tensor
             node = edge.entry if edge.__class__ is Output else edge
             if node.__class__ is Entry and id(node) not in reached:
                 stack.append(node)
-    needed = set(ends)  # of ids, among which is never that of None
+    needed = set(ends)  # ids; never that of None
     for entry in sorted(reached.values(), key=_by_number):
         for edge in entry.edges:
             if id(edge.entry if edge.__class__ is Output else edge) in needed:
@@ -135,7 +135,7 @@ def _mark_needed(walk: Walk, outputs: Iterable[Tensor], targets: Sequence[Tensor
 def _accumulate(owner: Gradients, create_graph: bool, leaf: Tensor, g: Any, fresh: bool) -> None:
     """Add a gradient to `.grad` and to a mapping. No two `.grad` share memory."""
     if not leaf._requires:
-        return  # only a tape wants it
+        return  # only a tape uses it
     node = None if leaf._extra is None else getattr(leaf._extra, "accumulator", None)
     if node is not None and node.prehooks:
         for hook in list(node.prehooks.values()):
@@ -147,7 +147,7 @@ def _accumulate(owner: Gradients, create_graph: bool, leaf: Tensor, g: Any, fres
     with _accumulate_lock:
         grad = leaf._grad
         if isinstance(g, Tensor):
-            # Rules hand the same tensor to several inputs, so each .grad is a copy.
+            # Rules may return the same tensor for several inputs, so copy it for each .grad.
             if grad is None:
                 leaf._grad = g.clone()
             elif grad.is_sparse and not g.is_sparse:
@@ -155,7 +155,7 @@ def _accumulate(owner: Gradients, create_graph: bool, leaf: Tensor, g: Any, fres
             elif create_graph:
                 leaf._grad = grad + g
             else:
-                grad += g  # nothing is recorded now, so a .grad with a history keeps it
+                grad += g  # recording is off, so a .grad with a history keeps its history
         elif grad is None:
             if fresh:
                 grad = wrap(g)
@@ -179,7 +179,7 @@ def _accumulate(owner: Gradients, create_graph: bool, leaf: Tensor, g: Any, fres
     if node is not None:
         for hook in list(node.posthooks.values()):
             hook((), (g if isinstance(g, Tensor) else wrap(g),))
-    if leaf._grad is not None:  # else a hook has used it up: its memory is free again
+    if leaf._grad is not None:  # else a hook consumed it and freed its memory
         owner._items[leaf.id] = g
 
 
@@ -191,13 +191,13 @@ def _contiguous_copy(g: Any, like: Any) -> Any:
     return copy
 
 
-#: backward calls inside of each other that one thread runs: each takes some ten frames of Python's
-#: stack, which has 1000 unless told otherwise
+#: most nested backward calls in one thread: each takes about ten frames of Python's stack, whose
+#: default limit is 1000
 DEEPEST = 30
 
 
 def _bounded(call: C) -> C:
-    """A backward call that goes on in another thread when the stack of this one gets too deep."""
+    """A backward call that continues in a new thread when too many are nested in this one."""
 
     @functools.wraps(call)
     def bounded(*args: Any, **kwargs: Any) -> Any:
@@ -244,7 +244,7 @@ def backward(
 ) -> Gradients:
     """Add gradients of `outputs` to `.grad` of the leaves (of `inputs` only, if given).
 
-    The mapping that is returned has no gradient of a leaf whose hook has set `.grad` to None.
+    The returned mapping leaves out leaves for which a hook has set `.grad` to None.
     """
     walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph)
     if walk.transforms and any(level.is_function for level in STATE.levels):
@@ -284,7 +284,7 @@ def backward(
             walk.finish()
             for target, g in _wanted_gradients(walk, targets) if targets else ():
                 if target._array is None:
-                    continue  # an edge of the graph, which has no .grad
+                    continue  # a GradientEdge, which has no .grad
                 if target._edge is not None and g is not None and target.id not in walk.retained:
                     accumulate(target, g, False)
             for ending in endings:
@@ -328,7 +328,7 @@ def _wanted_gradients(walk: Walk, targets: Sequence[Tensor]) -> list[tuple[Tenso
 
 
 def _modes_of(walk: Walk) -> tuple[int, int]:
-    """Modes during a walk, off and on: rules are not autocast, and recorded for create_graph."""
+    """The modes to turn off and on during a walk: autocast off, recording on for create_graph."""
     return AUTOCAST | GRAD, GRAD if walk.create_graph else 0
 
 
@@ -445,9 +445,9 @@ def _batched_grad(
 def _separate(
     results: Sequence[Tensor | None], given: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
-    """Each result in memory of its own: rules may hand on what they got, to several inputs.
+    """Copy results that share memory: rules may pass one array on to several inputs.
 
-    While a program is captured results are Tensors, and may be views as well.
+    During capture results are Tensors, and may be views as well.
     """
     seen = {id(g._array) for g in given if g is not None}
     separate: list[Tensor | None] = []

@@ -1,10 +1,10 @@
 """Checkpointing: run a part of the model without saving, and rerun it in backward.
 
-`checkpoint(fn, *args)` records entries as usual but drops the arrays that they saved. When backward
+`checkpoint(fn, *args)` records entries as usual but drops the arrays that they save. When backward
 first needs one of them, `fn` is rerun on the same inputs with the same random numbers, and the
-arrays that its entries save the second time replace the dropped ones. So gradients reach parameters
-that `fn` uses by itself, nested checkpoints are rerun in turn, and `create_graph` works. Called by
-users, also as `utils.checkpoint.checkpoint`.
+arrays saved in the rerun replace the dropped ones. So gradients also reach parameters that are not
+arguments of `fn`, nested checkpoints are rerun in turn, and `create_graph` works. Called by users,
+also as `utils.checkpoint.checkpoint`.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class saved_tensors_hooks:
             STATE.mode &= ~HOOKS
 
 
-class _Complete(Exception):  # no error: it ends a rerun that has saved everything
+class _Complete(Exception):  # not an error: it ends a rerun that has saved everything
     pass
 
 
 class _Region:
-    """One checkpointed call: how to rerun it, and what the rerun saved."""
+    """One checkpointed call: how to rerun it, and the values that the rerun saved."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class _Region:
     def unpack(self, index: int) -> Tensor:
         if index not in self.values:
             self.recompute()
-        # Handed out once: a second backward over a retained graph computes again.
+        # Each value is used once: a second backward over a retained graph reruns the call.
         return self.values.pop(index)
 
     def recompute(self) -> None:
@@ -163,12 +163,12 @@ def checkpoint(
     early_stop: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """Run `function(*args, **kwargs)`; keep nothing of it for backward but its inputs.
+    """Run `function(*args, **kwargs)`; save only its inputs for backward.
 
-    `context_fn()` returns two contexts, one for the call and one for its repetition. With
-    `early_stop`, a repetition ends when it has saved what backward needs. `use_reentrant`,
-    `determinism_check` and `debug` are accepted for PyTorch's sake: there is one way to do it, and
-    errors name both lines.
+    `context_fn()` returns two contexts, one for the call and one for its rerun. With `early_stop`,
+    a rerun ends when it has saved everything that backward needs. `use_reentrant`,
+    `determinism_check` and `debug` are accepted for compatibility with PyTorch and have no effect:
+    there is one implementation, and errors always name both lines.
 
     >>> import tapegrad
     >>> x = tapegrad.tensor([1.0, 2.0], requires_grad=True)
@@ -185,13 +185,13 @@ def checkpoint(
         return function(*args, **kwargs)
 
 
-#: what `set_checkpoint_early_stop` has set
+#: the setting of `set_checkpoint_early_stop`
 _STOPS: list[bool | None] = [None]
 
 
 @contextmanager
 def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
-    """Inside, all checkpointed calls stop early when they run again, or none do."""
+    """Inside, the reruns of all checkpointed calls stop early, or none does."""
     before, _STOPS[0] = _STOPS[0], bool(enable)
     try:
         yield
@@ -201,7 +201,7 @@ def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
 
 @contextmanager
 def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
-    """Accepted for PyTorch's sake: errors say what is needed without it."""
+    """Accepted for compatibility with PyTorch; errors have the details without it."""
     yield
 
 

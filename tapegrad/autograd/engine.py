@@ -1,15 +1,15 @@
 """The reverse walk over entries.
 
-Comes in: gradients sent to edges. Goes out: gradients of leaves, and of whatever else was asked
-for. Entries are taken from a heap, the highest number first, so an entry is visited only after
-everything that used its result. Gradients of broadcast inputs are summed here and nowhere else.
+Comes in: gradients sent to edges. Goes out: gradients of leaves, and of other requested tensors.
+Entries are taken from a heap, the highest number first, so an entry is visited only after all
+entries that used its result. Only here are gradients of broadcast inputs summed.
 
-The gradient of a leaf is final when the last entry that uses the leaf has been visited. If hooks
-wait for that, the remaining uses are counted, and gradients are handed out as soon as they are
-final; otherwise all are handed out at the end.
+The gradient of a leaf is final once the last entry that uses the leaf is visited. If hooks wait for
+it, the walk counts the remaining uses and delivers each gradient as soon as it is final; otherwise
+it delivers all at the end.
 
-With raw arrays nothing is wrapped or recorded. With `create_graph`, and while a capturing tape
-listens, the same rules run on Tensors. Called by `api.py`.
+On raw arrays nothing is wrapped or recorded. With `create_graph`, and under a capturing tape, the
+same rules run on Tensors. Called by `api.py`.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ _NOTHING = (None, None, False)
 
 
 class Walk:
-    """One backward call: what it has found so far."""
+    """The state of one backward call."""
 
-    #: by (number of an entry, output index): gradients wanted of results in between
+    #: by (entry number, output index): requested gradients of intermediate results
     wanted: dict[tuple[int, int], Any] | None = None
-    #: id() of the entries and leaves on the way to what is wanted; None for all
+    #: id() of the entries and leaves on paths to requested tensors; None for all
     needed: set[int] | None = None
     #: by number of a value: every gradient, for explicit tapes
     value_gradients: dict[int, Any] | None = None
-    #: what takes the final gradient of a leaf, and whether nobody else can see its array
+    #: called with a leaf, its final gradient, and whether nothing else refers to that array
     deliver: Callable[[Tensor, Any, bool], None] | None = None
-    #: whether `.grad` is filled, so that hooks before the nodes of asked-for tensors run too
+    #: whether the walk fills `.grad`; then BEFORE hooks also run at the ends of its paths
     fills = False
-    #: whether hooks wait for final gradients while the walk goes on
+    #: whether hooks wait for final gradients during the walk
     hurries = False
-    #: by tensor id: how often entries that were not visited yet use a leaf, once counted
+    #: by tensor id: how often entries not visited yet use a leaf; None until counted
     uses: dict[int, int] | None = None
 
     def __init__(self, retain: bool, create_graph: bool) -> None:
@@ -71,25 +71,25 @@ class Walk:
         #: whether rules run on Tensors instead of raw arrays
         mode = STATE.mode
         self.on_tensors = create_graph or mode & (CAPTURE | TRANSFORM) != 0
-        #: whether a transform is around it
+        #: whether the walk runs inside a transform
         self.transforms = mode & TRANSFORM != 0
         self.heap: list[tuple[int, Entry]] = []
         self.pending: dict[Entry, Any] = {}
-        #: by tensor id: the leaf, its gradient, and whether nobody else can see that array
+        #: by tensor id: the leaf, its gradient, and whether nothing else refers to that array
         self.leaves: dict[int, tuple[Tensor, Any, bool]] = {}
-        #: entries whose pending gradient is an array made here, so that it may be added to in place
+        #: entries whose pending gradient is an array of this walk, which may be added to in place
         self.owned: set[Entry] = set()
-        #: how many backward calls are around this one, in this thread
+        #: how many backward calls of this thread enclose this one
         outer = STATE.walk
         self.depth: int = 0 if outer is None else outer.depth + 1
-        #: where the walk begins, and id() of all that it reaches, once somebody has asked
+        #: where the walk begins, and id() of all nodes that it reaches, computed on demand
         self.starts: list[Any] = []
         self.reached: set[int] | None = None
         #: by tensor id: gradients of results that retain them
         self.retained: dict[int, Any] = {}
 
     def send(self, edge: Any, g: Any, fresh: bool) -> None:
-        """Add `g` to what waits at `edge`."""
+        """Add `g` to the pending gradient of `edge`."""
         if edge.__class__ is Entry:
             entry = edge
         elif edge.__class__ is Output:
@@ -142,7 +142,7 @@ class Walk:
         retain, on_tensors = self.retain, self.on_tensors
         special = self.wanted is not None or self.value_gradients is not None
         anomaly = STATE.mode & ANOMALY
-        # bfloat16 has a NumPy type from its first use on; until then nothing needs rounding.
+        # bfloat16 gets its NumPy type at its first use; before that nothing needs rounding.
         rounds = bfloat16._numpy is not None and not on_tensors
         chains = not (on_tensors or anomaly or self.value_gradients is not None)
         while heap:
@@ -164,7 +164,7 @@ class Walk:
                 else:
                     if self.fills and entry.hooks is not None:
                         self.entered(entry, g)
-                    continue  # the way ends here: what the entry saved stays
+                    continue  # no input needs a gradient: keep what the entry saved
             if entry.hooks is not None:
                 g, late = self.entered(entry, g)
                 if late:
@@ -188,12 +188,12 @@ class Walk:
                         self.visited(edges)
                     continue
                 if edges[0].__class__ is Entry and edges[0] not in pending:
-                    self.owned.add(edges[0])  # what the rule makes is nobody else's
+                    self.owned.add(edges[0])  # nothing else refers to the rule's result
             large = chains and (
                 g.size >= ARRAY_SIZE if g.__class__ is _ndarray else g.__class__ in GPU_CLASSES
             )
             if large and run_fused(self, entry, g, edges, saved):
-                continue  # those that it has visited are counted there
+                continue  # `run_fused` has already called `visited`
             results: Any = NotImplemented
             if chains and (
                 g.size >= p.native_size if g.__class__ is _ndarray else g.__class__ in GPU_CLASSES
@@ -237,7 +237,7 @@ class Walk:
                 self.visited(edges)
 
     def visit(self, entry: Entry, g: Any, edges: tuple[Any, ...], hooks: list[Any]) -> None:
-        """Visit one entry that has hooks to run after it: as `run` does, without its short cuts."""
+        """Visit one entry that has AFTER hooks, as `run` does but without shortcuts."""
         saved = entry.saved
         if saved.__class__ is not tuple:
             saved = unpack(entry, saved)
@@ -266,11 +266,11 @@ class Walk:
     # -- leaves ------------------------------------------------------------------------------
 
     def visited(self, edges: Sequence[Any]) -> None:
-        """An entry has sent its gradients: hand out those of leaves that no other entry uses."""
+        """After an entry has sent its gradients, deliver those of leaves with no uses left."""
         if self.uses is None:
             self.uses = self._count_uses()
             final = [leaf for leaf, _, _ in self.leaves.values() if leaf.id not in self.uses]
-            for leaf in sorted(final, key=_is_hooked):  # the others were final before these
+            for leaf in sorted(final, key=_is_hooked):  # those without hooks were final earlier
                 self.settle(leaf)
             return
         for edge in edges:
@@ -280,7 +280,7 @@ class Walk:
                     self.settle(edge)
 
     def _count_uses(self) -> dict[int, int]:
-        """How often the entries that are still to be visited use each leaf."""
+        """How often entries not visited yet use each leaf."""
         uses: dict[int, int] = {}
         needed = self.needed
         stack = [entry for _, entry in self.heap]
@@ -298,35 +298,35 @@ class Walk:
         return uses
 
     def settle(self, leaf: Tensor) -> None:
-        """Hand out the final gradient of a leaf, of the leaf's dtype, after its hooks."""
+        """Run the hooks of a leaf and deliver its final gradient in the leaf's dtype."""
         found = self.leaves.pop(leaf.id, None)
         if found is None:
-            return  # no gradient has reached it
+            return  # no gradient reached it
         _, g, fresh = found
         if leaf._extra is not None:
             shown = None
             for hook in list(leaf._extra.hooks.values()):
                 g, shown = run_hook(hook, g, self.on_tensors, shown)
-                fresh = False  # the hook may have kept it
+                fresh = False  # the hook may have kept a reference
         if isinstance(g, Tensor):
             if g._array.dtype != leaf._array.dtype:
                 g = g.to(leaf.dtype)
         elif g.dtype != leaf._array.dtype:
-            # Of a complex gradient a real leaf gets the real part.
+            # A real leaf gets the real part of a complex gradient.
             g, fresh = PRIMITIVES["cast"](g, dtype=leaf.dtype), True
         assert g.shape == leaf._array.shape, f"gradient {g.shape} for a leaf {leaf.shape}"
         assert self.deliver is not None
         self.deliver(leaf, g, fresh)
 
     def finish(self) -> None:
-        """Hand out the gradients of all leaves that are left, in order of creation."""
+        """Deliver the gradients of all remaining leaves, in order of creation."""
         for tensor_id in sorted(self.leaves):
             self.settle(self.leaves[tensor_id][0])
 
     # -- totals ------------------------------------------------------------------------------
 
     def total_of(self, edge: Any) -> Any:
-        """The array of what waits at an edge, if it was made here and may be added to."""
+        """The pending gradient of an edge if it may be added to in place, else None."""
         if edge.__class__ is Entry:
             return self.pending[edge] if edge in self.owned and edge in self.pending else None
         if edge.__class__ is Output:
@@ -335,10 +335,10 @@ class Walk:
         return total if ours and not isinstance(total, Tensor) and is_whole(total) else None
 
     def added(self, entry: Entry, g: Any, edges: Sequence[Any], saved: Any) -> Any:
-        """The results of a native rule, added to what leaves have got already, if they have.
+        """Run a native rule that adds its results to the totals of leaves, where there are some.
 
-        A product that adds takes no longer than one that does not, and the sum of gradients of a
-        weight that is used again and again would be a pass of its own each time.
+        A product that accumulates takes no longer than one that overwrites, and saves a separate
+        pass over the gradient at each further use of a weight.
         """
         totals: list[Any] | None = None
         total: Any
@@ -362,11 +362,11 @@ class Walk:
         return accelerator().rule(p, p.pull, g, edges, saved, entry.params, totals)
 
     def arrived(self, entry: Entry, g: Any) -> Any:
-        """The whole gradient of an entry's results is known: run hooks, keep what is wanted."""
+        """Run hooks on the complete gradient of an entry's results, and keep requested parts."""
         several = isinstance(g, list)
         parts = g if several else [g]
         shown: list[Tensor | None] = [None] * len(parts)
-        # Tensors that retain their gradient keep what the other hooks have made of it.
+        # Hooks of `retain_grad` run last, so that they keep the result of the other hooks.
         for index, hook in sorted(entry.hooks or (), key=lambda h: hasattr(h[1], "retains")):
             if index >= 0 and parts[index] is not None:
                 parts[index], shown[index] = run_hook(
@@ -401,7 +401,7 @@ class Walk:
         return id(node_of(tensor._edge) or tensor) in self.reached
 
     def entered(self, entry: Entry, g: Any) -> tuple[Any, list[Any] | None]:
-        """The gradient after the hooks before an entry, and the hooks after it, if there are."""
+        """The gradient after the BEFORE hooks of an entry, and its AFTER hooks or None."""
         for index, hook in entry.hooks or ():
             if index == BEFORE:
                 several = isinstance(g, list)
@@ -415,7 +415,7 @@ class Walk:
         return g, [hook for index, hook in entry.hooks or () if index == AFTER] or None
 
     def left(self, entry: Entry, hooks: list[Any], results: Sequence[Any], g: Any) -> Sequence[Any]:
-        """The results of an entry after the hooks that run when it has run."""
+        """The results of an entry after its AFTER hooks."""
         shapes = entry.shapes or (None,) * len(results)
         found = [
             r if r is None or shape is None or r.shape == shape else unbroadcast(r, shape)
@@ -432,12 +432,12 @@ class Walk:
         return found
 
     def _taken(self, part: Any) -> Any:
-        """A gradient that a hook has returned, as the walk has it."""
+        """A gradient that a hook returned, in the form that the walk uses: array or Tensor."""
         return part if part is None or self.on_tensors or part.is_sparse else part._array
 
 
 def _shown(part: Any) -> Any:
-    """A gradient as hooks get it."""
+    """A gradient as a Tensor, for hooks."""
     return part if part is None or isinstance(part, Tensor) else _lent(as_whole_array(part))
 
 
@@ -459,24 +459,24 @@ def _is_hooked(leaf: Tensor) -> bool:
 
 
 def _added(a: Any, b: Any) -> Any:
-    """The sum of two gradients of a leaf that are not both arrays of NumPy: one may be sparse."""
+    """The sum of two gradients of a leaf that are not both NumPy arrays: one may be sparse."""
     if isinstance(a, Tensor) and a.is_sparse and not (isinstance(b, Tensor) and b.is_sparse):
-        a, b = b, a  # a sparse one is added to a dense one
+        a, b = b, a  # add the sparse one to the dense one
     if isinstance(b, Tensor) and b.is_sparse and not isinstance(a, Tensor):
         return (wrap(a) + b)._array
     return as_whole_array(a + b)
 
 
 def _summed(a: Any, b: Any) -> Any:
-    """The sum of gradients that are large or on a GPU, as native code."""
+    """The sum of two gradients that are large or on a GPU, by native code."""
     return PRIMITIVES["add"](a, b)
 
 
 def _rounded(p: Any, g: Any, edges: Sequence[Any], results: Sequence[Any]) -> Sequence[Any]:
-    """Gradients on their way through bfloat16 operations, as bfloat16.
+    """Round the results of a rule back to bfloat16 if the incoming gradient is bfloat16.
 
-    NumPy makes float32 of bfloat16 times a Python float. Leaves round the sum of what they get, and
-    rules that ask for a dtype have chosen one.
+    In NumPy, bfloat16 times a Python float is float32. Gradients of leaves are rounded once, as a
+    sum; rules with a dtype parameter choose the dtype themselves.
     """
     known = next((part for part in g if part is not None), None) if isinstance(g, list) else g
     if (
@@ -492,11 +492,11 @@ def _rounded(p: Any, g: Any, edges: Sequence[Any], results: Sequence[Any]) -> Se
 
 
 def _is_fresh(p: Primitive, g: Any, r: Any, results: Sequence[Any]) -> bool:
-    """Whether nobody else can see the array `r` that a rule has returned."""
+    """Whether nothing else refers to the array `r` that a rule returned."""
     if r.__class__ is not _ndarray and r.__class__ not in GPU_CLASSES:
         return False
     if r.base is not None or not p.pure:
-        return False  # a rule that is not ours may return anything
+        return False  # a user's rule may return an array that it keeps
     if p.joint is None:
         return r is not g
     parts = g if g.__class__ is list else (g,)
@@ -504,17 +504,17 @@ def _is_fresh(p: Primitive, g: Any, r: Any, results: Sequence[Any]) -> bool:
 
 
 def as_whole_array(value: Any) -> Any:
-    """Operations on 0-d arrays return NumPy scalars; make them arrays again."""
+    """Make an array again of the NumPy scalar that an operation on 0-d arrays returns."""
     return np.asarray(value) if isinstance(value, np.generic) else value
 
 
 def is_whole(array: Any) -> bool:
-    """Whether an array has memory of its own that may be written to."""
+    """Whether an array owns its memory and is writable."""
     return array.base is None and (array.__class__ is not _ndarray or array.flags.writeable)
 
 
 def _is_small(g: Any) -> bool:
-    """Whether NumPy should sum this: native code would not be asked, and nothing be widened."""
+    """Whether NumPy can sum this directly: too small for native code, and wide enough to sum in."""
     return g.size < ARRAY_SIZE and g.dtype.itemsize > 2  # type: ignore[no-any-return]
 
 
@@ -522,7 +522,7 @@ def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
     """Sum a gradient over the dimensions along which its operand was repeated."""
     extra = len(g.shape) - len(shape)
     if extra == 1 and g.__class__ is _ndarray and g.shape[1:] == shape and _is_small(g):
-        return as_whole_array(_sum(g, 0))  # of a bias: the whole way takes 2 µs longer
+        return as_whole_array(_sum(g, 0))  # for a bias: the general path takes 2 µs longer
     dims = tuple(range(extra)) + tuple(
         i + extra for i, n in enumerate(shape) if n == 1 and g.shape[i + extra] != 1
     )
@@ -571,7 +571,7 @@ def _check_versions(entry: Entry, saved: tuple[Any, ...]) -> None:
 
 
 def as_tensors(entry: Entry, saved: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Saved arrays as Tensors that lead back to where they came from."""
+    """Saved arrays as Tensors with their histories."""
     for tape in STATE.tapes:
         tape.visit(entry)
     slots = entry.primitive.slots
@@ -602,7 +602,7 @@ def as_tensor(entry: Entry, slot: Any, value: Any) -> Any:
 
 
 def _any_wrapped(g: Any, saved: Sequence[Any]) -> bool:
-    """Whether a rule ran on a level of its own, of which tapes see the operations below."""
+    """Whether a rule ran on wrapped tensors: then tapes have logged the operations of its level."""
     parts = g if isinstance(g, list) else (g,)
     return any(isinstance(x, Wrapped) for x in (*parts, *saved))
 
@@ -618,7 +618,7 @@ def _rebuilt(entry: Entry, index: int, array: Any) -> Any:
     else:
         tensor = wrap(array)
     if isinstance(edge, Tensor):
-        # A hook brought back another array of the leaf.
+        # A saved-tensor hook returned another array for the leaf.
         tensor._edge = copy_of(edge, entry.location)
         tensor._requires = True
     elif edge is not None:
@@ -634,7 +634,7 @@ def copy_of(leaf: Tensor, location: source.Location | None) -> Entry:
 
 
 def _same_value(entry: Entry, tensor: Tensor, values: Any, index: int) -> None:
-    """On a capturing tape a rebuilt tensor is the value that was logged, not a new one."""
+    """Give a rebuilt tensor the number of the value that a tape logged, not a new one."""
     value = values[index] if values and index < len(values) else None
     if isinstance(value, Value):
         for tape in STATE.tapes:
@@ -664,7 +664,7 @@ def _values_of(r: Any) -> Any:
 def run_hook(hook: Any, g: Any, on_tensors: bool, shown: Tensor | None) -> tuple[Any, Tensor]:
     """The gradient after a hook, and the tensor that the next hook gets.
 
-    All of them get the same one until one returns another: they may leave attributes on it.
+    All hooks get the same tensor until one returns another: they may set attributes on it.
     """
     tensor = shown if shown is not None else g if isinstance(g, Tensor) else _lent(g)
     replacement = hook(tensor)
@@ -684,7 +684,7 @@ def run_hook(hook: Any, g: Any, on_tensors: bool, shown: Tensor | None) -> tuple
 
 
 def _lent(array: Any) -> Tensor:
-    """A Tensor around an array that others read; it is copied before the first write."""
+    """A Tensor around a shared array; it is copied before the first write."""
     tensor = wrap(array)
     tensor._extra = Extra(_always)
     return tensor

@@ -1,4 +1,4 @@
-"""Forward mode by hand, as in `torch.autograd.forward_ad`.
+"""Explicit forward mode, as in `torch.autograd.forward_ad`.
 
     with dual_level():
         out = function(make_dual(x, direction))
@@ -30,14 +30,14 @@ class UnpackedDualTensor(NamedTuple):
 
 
 class _Open(threading.local):
-    """The level that a thread has entered, and what leaves it."""
+    """The level that a thread has entered, and the context that leaves it."""
 
     level: HandLevel | None = None
     context: Any = None
 
 
 class HandLevel(DualLevel):
-    """A level that the user has entered. Levels of one hand are one to the user."""
+    """A level that the user entered by hand. Nested ones look like one level to the user."""
 
     is_function = False
 
@@ -92,7 +92,7 @@ class dual_level:
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
-    """`tensor` with a tangent, as a new tensor of the same memory."""
+    """A new tensor on the memory of `tensor`, with a tangent."""
     if _OPEN.level is None:
         raise RuntimeError(
             "make_dual needs an open level: call it inside of `with dual_level():`, or after "
@@ -127,7 +127,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
 
 
 def _level() -> HandLevel:
-    """The innermost level of the hand: a transform that was entered later has its own below."""
+    """The current level entered by hand; inside a later transform, a new innermost one is added."""
     hand = _OPEN.level
     assert hand is not None
     top = STATE.levels[-1]
@@ -143,7 +143,7 @@ def _hand_of(x: Dual) -> Any:
 
 
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
-    """The value of a tensor and its tangent, None if it has none or no level is open."""
+    """The value of a tensor and its tangent; None if it has none or no level is open."""
     hand = _OPEN.level
     if hand is not None and isinstance(tensor, Dual) and _hand_of(tensor) is hand:
         value: Tensor = PRIMITIVES["reshape"](tensor._extra.value, shape=tuple(tensor.shape))
@@ -160,7 +160,7 @@ __all__ = [
     "unpack_dual",
 ]
 
-if not TYPE_CHECKING:  # a type checker finds out by itself that a name is missing
+if not TYPE_CHECKING:  # hidden from type checkers, which report missing names themselves
 
     def __getattr__(name: str) -> object:
         if name == "_current_level":

@@ -34,8 +34,8 @@ from ..core.primitive import MOVEMENT, OPAQUE, PRIMITIVES, Primitive, define, pa
 from ..core.tensor import Tensor, wrap
 from ..core.wrapped import Wrapped
 
-#: The last movement of a view that a Function has returned. It has no gradient of its own: the
-#: history of such a view is the user's backward, and cannot be derived from its base again.
+#: The last movement of a view that a Function has returned. It has no gradient: the history of such
+#: a view is the user's backward, and cannot be re-derived from its base.
 SHOWN: Primitive = define(
     "shown",
     lambda x: x[...],
@@ -59,7 +59,7 @@ class Context:
         self.needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep tensors for backward. A change in place before backward is then an error."""
+        """Save tensors for backward; changing one in place before backward is an error."""
         for t in tensors:
             if t is not None and not isinstance(t, Tensor):
                 raise TypeError(
@@ -69,7 +69,7 @@ class Context:
         self._to_save = tensors
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
-        """Keep tensors for `jvp`, which gets them as `saved_tensors`."""
+        """Save tensors for `jvp`, which gets them as `saved_tensors`."""
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
@@ -85,11 +85,11 @@ class Context:
         return self.saved_tensors
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
-        """Say that these outputs have no gradient."""
+        """Declare that these outputs have no gradient."""
         self._not_differentiable = outputs
 
     def mark_dirty(self, *inputs: Tensor) -> None:
-        """Say that forward changed these inputs in place (and returns them)."""
+        """Declare that forward changed these inputs in place (and returns them)."""
         self._dirty = inputs
 
     def set_materialize_grads(self, value: bool) -> None:
@@ -101,7 +101,7 @@ FunctionCtx = Context  # PyTorch's name
 
 
 class KeepingContext(Context):
-    """A context that still has, for `jvp`, what the entry takes over otherwise."""
+    """A context that keeps its saved tensors for `jvp`; others hand them over to the entry."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,15 +145,15 @@ class Function:
         """Gradients for each argument of forward, given those of its outputs."""
         raise NotImplementedError("a Function needs a static method backward(ctx, ...)")
 
-    #: whether vmap may make a rule of forward and backward
+    #: whether vmap may derive a batch rule from forward and backward
     generate_vmap_rule = False
 
-    #: another name of `backward`, for those who write `jvp` too
+    #: another name of `backward`, for classes that define `jvp` too
     vjp = backward
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        """The tangents of the outputs, given those of the arguments: for forward mode."""
+        """The tangents of the outputs, given those of the arguments, for forward mode."""
         raise NotImplementedError(
             "forward mode needs the derivative of this Function: write a static method jvp(ctx, "
             "*tangents)"
@@ -173,7 +173,7 @@ class Function:
             f"{type(self).__name__}.apply(...)"
         )
 
-    #: with this, forward takes no ctx and `setup_context(ctx, inputs, output)` fills it
+    #: if defined, forward takes no ctx, and `setup_context(ctx, inputs, output)` fills it
     setup_context: Callable[..., None] | None = None
 
     @classmethod
@@ -190,7 +190,7 @@ class Function:
             for a in args
         )
         mode, inlined = STATE.mode, capturing()
-        # A tape logs the whole function as one entry, unless it wants the parts.
+        # A tape logs the function as one entry; a capture that inlines it logs the parts.
         with switched(off=GRAD if inlined else GRAD | LISTENING):
             if cls.setup_context is None:
                 out = cls.forward(ctx, *args, **kwargs)
@@ -223,7 +223,7 @@ class Function:
 
 
 def _check_dirty(cls: type[Function], ctx: Context, outs: tuple[Any, ...]) -> None:
-    """Refuse changes of inputs whose history nobody could tell."""
+    """Refuse in-place changes of inputs whose new history would be unknown."""
     if not all(any(t is o for o in outs) for t in ctx._dirty):
         raise RuntimeError(
             f"{cls.__name__}: forward must return every input that it gave to mark_dirty; its "
@@ -250,7 +250,7 @@ def applied(cls: type[Function], ctx: Context, args: Any, kwargs: Any) -> Any:
 
 
 def backward_of(cls: type[Function]) -> Callable[..., Any]:
-    """The gradient that the user wrote, as `backward` or as `vjp`."""
+    """The user's gradient function, `backward` or `vjp`."""
     if cls.backward is Function.backward and cls.vjp is not Function.vjp:
         return cls.vjp
     if cls.backward is not Function.backward and cls.vjp is not Function.vjp:
@@ -261,7 +261,7 @@ def backward_of(cls: type[Function]) -> Callable[..., Any]:
 
 
 class InplaceFunction(Function):
-    """A Function that may be asked to work in place; PyTorch's old way."""
+    """A Function with an `inplace` flag; legacy PyTorch."""
 
     def __init__(self, inplace: bool = False) -> None:
         self.inplace = inplace
@@ -282,7 +282,7 @@ def _record(
     mode: int,
     inlined: bool,
 ) -> list[Any]:
-    """Leave one entry for a function that has run; returns what the caller gets."""
+    """Write one entry for a function that has run; returns the results for the caller."""
     inputs = tuple(a for a in args if isinstance(a, Tensor))
     made = [o for o in outs if isinstance(o, Tensor)]
     if not made:
@@ -292,7 +292,7 @@ def _record(
         if id(t) in dirty:
             storage.note(t._array)  # before the entry, which may save the changed value
     owners = {id(storage.owner_of(x._array)) for x in inputs}
-    # What is captured would be differentiated through the view instead of the user's backward.
+    # A capture would differentiate through the view instead of the user's backward, so copy.
     copies = inlined and any(ctx.needs_input_grad)
     fresh = tuple(
         _shown(t, inputs, copies)
@@ -321,16 +321,16 @@ def _record(
             inplace.rebind(old, new)
             new = old
         replaced[id(old)] = new
-    # The context keeps no tensors itself: what backward needs is in the entry.
+    # Drop the context's references: the entry has saved what backward needs.
     ctx._to_save, ctx._dirty, ctx._not_differentiable = (), (), ()
     return [replaced.get(id(o), o) for o in outs]
 
 
 def _shown(t: Tensor, inputs: tuple[Tensor, ...], copies: bool) -> Tensor:
-    """A result in the memory of an input: a view of it, which ends in `SHOWN`.
+    """A result that shares the memory of an input, as a view whose chain ends in `SHOWN`.
 
-    Without a way from the input to the result it is a copy, so that a later write to the result
-    does not reach the input behind its history's back.
+    If the chain from the input to the result is unknown, return a copy, so that a later write to
+    the result cannot change the input without its history.
     """
     if copies or (t._view is None and not any(t is x for x in inputs)):
         return wrap(t._array.copy())
@@ -343,7 +343,7 @@ def _shown(t: Tensor, inputs: tuple[Tensor, ...], copies: bool) -> Tensor:
 def _saved(
     ctx: Context, inputs: tuple[Tensor, ...], made: list[Any]
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """What is saved, and which of it is an input or an output, so that history can be rebuilt."""
+    """The saved values, and which are inputs or outputs, so that history can be rebuilt."""
     slots: list[tuple[str, int, None]] = []
     for t in ctx._to_save:
         source = ("value", 0)
@@ -363,8 +363,8 @@ def _primitive(
     cls: type[Function], ctx: Context, args: tuple[Any, ...], outs: tuple[Any, ...]
 ) -> Any:
     """A primitive for this one call: its rule is the user's backward."""
-    # For each result its shape and dtype, and whether zeros stand for a gradient that is missing;
-    # None for a result that is no tensor.
+    # For each result its shape and dtype, and whether zeros replace a missing gradient; None for a
+    # result that is not a tensor.
     shapes = [
         (
             t._array.shape,
@@ -392,7 +392,7 @@ def _primitive(
 
 
 def args_layout(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """For each argument its shape and whether it is real, if it is a tensor, else None."""
+    """For each tensor argument its shape and whether it is real; None for other arguments."""
     return tuple(
         (a._array.shape, not numeric.is_complex(a._array.dtype)) if isinstance(a, Tensor) else None
         for a in args
@@ -414,13 +414,13 @@ def _pull(
     on_tensors = any(isinstance(x, Tensor) for x in gradients)
     parts = iter(gradients)
     given = [None if out is None else _gradient(ctx, next(parts), *out) for out in outputs]
-    # A context of its own for each call: several threads may walk over one graph.
+    # A separate context for each call: several threads may walk one graph.
     ctx = copy.copy(ctx)
     ctx._saved = tuple(
         s if s is None or isinstance(s, Tensor) else _given(s, slot, edges)
         for s, slot in zip(saved, ctx._slots, strict=True)
     )
-    # The rules of a walk are not autocast, the user's own are.
+    # A walk turns autocast off for its rules; the user's own rules get it back.
     with casting.restored_settings(STATE.autocast):
         returned = backward_of(cls)(ctx, *given)
     results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
@@ -431,7 +431,7 @@ def _pull(
             f"{cls.__name__}.backward returned {len(results)} gradients, but forward has "
             f"{len(layout)} arguments; return None for those without a gradient"
         )
-    needed = ctx.needs_input_grad  # what others get is dropped, whatever it is
+    needed = ctx.needs_input_grad  # gradients of other inputs are dropped unchecked
     checked = [
         _checked(cls, i, r, place) if place is None or needed[i] else None
         for i, (r, place) in enumerate(zip(results, layout, strict=True))
@@ -441,8 +441,8 @@ def _pull(
 
 
 def _given(array: Any, slot: tuple[Any, ...], edges: tuple[Any, ...]) -> Tensor:
-    """A saved array as a Tensor. A saved input is what it was in forward: a backward that computes
-    anew under `enable_grad` may ask for its gradient."""
+    """A saved array as a Tensor. A saved input requires gradients as in forward: a backward that
+    recomputes under `enable_grad` may differentiate with respect to it."""
     what, index, _ = slot
     edge = edges[index] if what == "in" else None
     if isinstance(edge, Tensor) and edge._array is array:
@@ -491,7 +491,7 @@ def _checked(cls: type[Function], index: int, result: Any, place: Any) -> Any:
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """For a `backward` that is not itself made of differentiable operations."""
+    """Mark a `backward` that does not consist of differentiable operations."""
 
     @functools.wraps(backward)
     def call(ctx: Any, *gradients: Any) -> Any:
@@ -509,7 +509,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _refusing(result: Tensor, sources: list[Tensor]) -> Tensor:
-    """The same values, with a history that raises when it is differentiated."""
+    """The same values, with a history that raises an error when differentiated."""
 
     class Once(Function):
         @staticmethod

@@ -29,7 +29,7 @@ _STRATEGIES = ("forward-mode", "reverse-mode")
 
 
 def _each(values: Any, what: str, name: str) -> tuple[tuple[Any, ...], bool]:
-    """A tensor or several, as a tuple, and whether it was one."""
+    """One or several tensors as a tuple, and whether a tuple was given."""
     single = not isinstance(values, tuple)
     found = (values,) if single else values
     for i, x in enumerate(found):
@@ -47,21 +47,21 @@ def _same_form(results: Any, single: bool) -> Any:
 
 
 def _kept(points: tuple[Any, ...], create_graph: bool) -> tuple[Any, ...]:
-    """Results stay differentiable only if asked for, and then also for inputs that were not."""
+    """With `create_graph`, points that require gradients; else points without history."""
     if create_graph:
         return tuple(p if p.requires_grad else p.detach().requires_grad_() for p in points)
     return tuple(p.stripped() if isinstance(p, Wrapped) else p.detach() for p in points)
 
 
 def _plain(values: Any, create_graph: bool) -> Any:
-    """Without history unless asked for: the function may use parameters that have one."""
+    """Drop histories unless `create_graph`: the function may use parameters with histories."""
     if isinstance(values, tuple):
         return tuple(_plain(v, create_graph) for v in values)
     return values if create_graph or isinstance(values, Wrapped) else values.detach()
 
 
 def _vector(name: str, v: Any, like: tuple[Any, ...], several: bool, why: str) -> tuple[Any, ...]:
-    """The vector of a product, checked; 1 if it may be left out."""
+    """The vector of a product, checked; 1 if it was left out and may be."""
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
             raise RuntimeError(
@@ -142,12 +142,12 @@ def _independent(what: str, index: int) -> str:
 
 
 def _recording(create_graph: bool) -> Any:
-    """What `create_graph` asks for is recorded under `no_grad` too."""
+    """A context that records for `create_graph`, even under `no_grad`."""
     return enable_grad() if create_graph else contextlib.nullcontext()
 
 
 def _construct_standard_basis_for(tensors: Any, tensor_numels: Any) -> tuple[Tensor, ...]:
-    """The unit vectors of all tensors together, as rows: (elements of all, elements) for each."""
+    """Unit vectors over all tensors together, as rows: (all elements, its elements) for each."""
     units = unit_vectors(tensors)
     sizes = zip(units, tensor_numels, strict=True)
     return tuple(unit.reshape(unit.shape[0], n) for unit, n in sizes)
@@ -216,7 +216,7 @@ def hessian(
     vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
 ) -> Any:
-    """The second derivatives of a function whose result is one number."""
+    """The second derivatives of a function that returns one number."""
     points, single = _each(inputs, "the inputs", "hessian")
     if outer_jacobian_strategy not in _STRATEGIES:
         raise AssertionError(
@@ -258,7 +258,7 @@ def vjp(
     create_graph: bool = False,
     strict: bool = False,
 ) -> Any:
-    """The value, and `v` times the Jacobian (v is 1 for a function with one number as result)."""
+    """The value, and `v` times the Jacobian (v may be left out if the value is one number)."""
     points, single = _each(inputs, "the inputs", "vjp")
     if strict:
         _check_strict("vjp", func, points, create_graph)

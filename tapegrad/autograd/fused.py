@@ -1,11 +1,10 @@
-"""Runs of elementwise entries in the reverse walk, as one native program each.
+"""Fuses runs of elementwise entries in the reverse walk into one native program each.
 
-Comes in: an entry that the walk has reached, with its large gradient. Goes out: what the run of
-elementwise entries that begins there sends to edges outside the run, added to the gradients that
-wait there. Gradients between the entries are never in memory, and neither is a term before it is
-added to its sum: large elementwise rules take as long as their memory traffic. The order of visits
-is that of the walk, and results are new arrays, so no array that others can see is written to.
-Called by `engine.py`.
+Comes in: an entry that the walk has reached, with its large gradient. Goes out: the gradients that
+the run of elementwise entries beginning there sends to edges outside the run, added to the pending
+ones. Neither gradients between the entries nor single terms of a sum are stored: large elementwise
+rules are bound by memory traffic. Entries are visited in the order of the walk, and results are new
+arrays, so no shared array is written. Called by `engine.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ..core.tensor import Tensor
 if TYPE_CHECKING:
     from .engine import Walk
 
-#: entries of a run at most: longer programs take longer to compile and save no more traffic
+#: most entries of a run: longer programs take longer to compile and save no more traffic
 MOST = 16
 
 
@@ -33,7 +32,7 @@ class _Member(NamedTuple):
 
 
 def run(walk: Walk, entry: Entry, g: Any, edges: tuple[Any, ...], saved: tuple[Any, ...]) -> bool:
-    """Visit `entry` and those that follow; False, with nothing done, if it should go on alone."""
+    """Visit `entry` and those that follow as one run; False, with nothing done, if not fusible."""
     if not _may_join(walk, edges) or not numeric.is_numpy_float(g.dtype):
         return False
     first = _Member(entry, edges, saved)
@@ -58,7 +57,7 @@ def run(walk: Walk, entry: Entry, g: Any, edges: tuple[Any, ...], saved: tuple[A
 
 
 def _may_join(walk: Walk, edges: tuple[Any, ...]) -> bool:
-    """Whether a gradient goes on to an entry or joins another one at a leaf; costs little."""
+    """Whether a gradient goes on to an entry or is added to another one at a leaf; cheap."""
     leaves = set()
     for edge in edges:
         if edge.__class__ is Entry:
@@ -71,13 +70,13 @@ def _may_join(walk: Walk, edges: tuple[Any, ...]) -> bool:
 
 
 def _is_sum(link: Link, before: Sequence[Any]) -> bool:
-    """Whether the results of a single rule are added to something."""
+    """Whether some result of a single rule is added to another gradient."""
     targets = [to for to in link.targets if to is not None]
     return len(set(targets)) < len(targets) or any(total is not None for total in before)
 
 
 def _is_elementwise(member: _Member, shape: tuple[int, ...]) -> bool:
-    """Whether a rule is native code whose gradients all have the given shape, and one dtype."""
+    """Whether a rule can run natively, and its gradients have the given shape and one dtype."""
     entry, edges, saved = member
     p = entry.primitive
     if p.kind != ELEMENTWISE or p.native_size == NEVER or not p.pure or len(p.outputs) > 1:
@@ -107,7 +106,7 @@ def _gathered(
         number, entry = reached[0]
         heap = walk.heap
         if heap and heap[0][0] < number:
-            break  # somebody outside comes first, and may send it a gradient
+            break  # an entry outside comes first and may send it a gradient
         member = _joining(walk, entry)
         if member is None or not _is_elementwise(member, shape):
             break
@@ -119,7 +118,7 @@ def _gathered(
 
 
 def _joining(walk: Walk, entry: Entry) -> _Member | None:
-    """What the rule of an entry gets; None where the walk itself has something to do there."""
+    """The inputs of an entry's rule; None if the walk must visit the entry itself."""
     saved, edges = entry.saved, entry.edges
     if entry.hooks is not None or saved.__class__ is not tuple:
         return None
@@ -155,7 +154,7 @@ def _linked(members: Sequence[_Member]) -> tuple[list[Any], list[Link]]:
 
 
 def _waiting(walk: Walk, end: Any, g: Any) -> Any:
-    """The gradient that waits at an edge already, if this run can add to it."""
+    """The gradient already pending at an edge, if this run can add to it."""
     total: Any
     if end.__class__ is Entry:
         total = walk.pending.get(end)
@@ -169,7 +168,7 @@ def _waiting(walk: Walk, end: Any, g: Any) -> Any:
 
 
 def _leave(walk: Walk, members: Sequence[_Member]) -> None:
-    """The entries have been visited: nothing waits for them, and what they saved is free."""
+    """Mark the entries as visited: remove their pending gradients and free what they saved."""
     for member in members:
         walk.pending.pop(member.entry, None)
         if not walk.retain and member.saved and member.entry.primitive.keeps_values:
@@ -179,11 +178,11 @@ def _leave(walk: Walk, members: Sequence[_Member]) -> None:
 def _deliver(
     walk: Walk, ends: Sequence[Any], before: Sequence[Any], results: Sequence[Any], seen: set[int]
 ) -> None:
-    """Put the results where they belong; `seen` holds id() of the arrays that others have."""
+    """Store the results at their edges; `seen` holds id() of arrays that have other references."""
     for end, total, r in zip(ends, before, results, strict=True):
         if r is None or r is total:
             continue
-        # A rule may pass an array on, and two ends may get the same one.
+        # A rule may return its input, and two edges may get the same array.
         fresh = r.base is None and id(r) not in seen and sum(r is x for x in results) == 1
         if total is None:
             walk.send(end, r, fresh)

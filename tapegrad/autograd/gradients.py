@@ -18,7 +18,7 @@ def _key(key: Tensor | int) -> int:
 
 
 class Lease:
-    """Kept by a mapping and by the tensors it gave out, for as long as they show shared memory."""
+    """Held by a mapping and the tensors it gave out, for as long as they share memory."""
 
     __slots__ = ("__weakref__",)
 
@@ -40,14 +40,14 @@ class Gradients(MutableMapping[Any, Tensor]):
 
     def __init__(self, items: Any = ()) -> None:
         self._lease = Lease()
-        # Values are raw arrays until somebody looks at them.
+        # Values are raw arrays until they are read.
         self._items: dict[int, Any] = {}
         if items:
             for key, value in dict(items).items():
                 self[key] = value
 
     def _adopt(self, tensor_id: int, value: Any) -> None:
-        """Take an array that others may share; it is copied before the first write."""
+        """Store an array that may be shared; it is copied before the first write."""
         self._items[tensor_id] = value
 
     def __getitem__(self, key: Tensor | int) -> Tensor:

@@ -26,7 +26,7 @@ class GradientEdge(NamedTuple):
 
     node: Any
     output_nr: int
-    #: keeps what the node belongs to
+    #: keeps the graph of the node alive
     ownership_token: Any = None
 
 
@@ -46,13 +46,13 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 
 def increment_version(tensor: Tensor | Sequence[Tensor]) -> None:
-    """Say that the memory of a tensor was changed by other means than its operations."""
+    """Record that the memory of a tensor was changed other than by its operations."""
     for t in [tensor] if isinstance(tensor, Tensor) else tensor:
         storage.note(t._array)
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """Inside, tensors saved for backward are kept in the memory of the CPU."""
+    """Inside, tensors saved for backward are kept in host memory."""
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         def pack(tensor: Tensor) -> tuple[Any, Tensor]:
@@ -87,8 +87,8 @@ def register_multi_grad_hook(
 ) -> RemovableHandle:
     """Call a hook once in each backward pass that computes gradients of some tensors.
 
-    With `mode="all"`, `fn(gradients)` runs when the last of them is known; those that the pass does
-    not compute are None. With "any", `fn(gradient)` runs at the first.
+    With `mode="all"`, `fn(gradients)` runs when the last gradient is known; those that the pass
+    does not compute are None. With "any", `fn(gradient)` runs at the first gradient.
 
     >>> import tapegrad
     >>> x, y = (tapegrad.ones(1, requires_grad=True) for _ in range(2))
@@ -138,7 +138,7 @@ def register_multi_grad_hook(
 
 
 class _Handle:
-    """What stands for one saved tensor."""
+    """Represents one saved tensor."""
 
 
 class _Mutations:

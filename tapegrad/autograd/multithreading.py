@@ -1,6 +1,6 @@
-"""Whether backward passes may use threads, as `torch.autograd` has it.
+"""The setting whether backward passes may use threads, as in `torch.autograd`.
 
-A backward pass runs in the thread of its caller here, whatever is said.
+It has no effect: here a backward pass always runs in the thread of its caller.
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ class set_multithreading_enabled:
 
 
 def is_multithreading_enabled() -> bool:
-    """True, as in PyTorch unless it is switched off; nothing depends on it here."""
+    """The setting: true unless switched off, as in PyTorch; nothing depends on it here."""
     return _enabled[0]

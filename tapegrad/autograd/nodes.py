@@ -1,8 +1,8 @@
-"""What nodes of the graph show of themselves, as PyTorch's do.
+"""Attributes of graph nodes, as PyTorch's nodes have them.
 
-In come an entry and the name of an attribute, out comes its value: what a Function of the user has
-set on its context, what the operation has saved for backward (`_saved_self`, `_saved_result`), or
-its static parameters (`_saved_dim`). `run` calls a node like a function. Called by `Entry`.
+Comes in: an entry and the name of an attribute. Goes out: its value: an attribute of a user
+Function's context, a value saved for backward (`_saved_self`, `_saved_result`), or a static
+parameter (`_saved_dim`). `run` calls a node like a function. Called by `Entry`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from . import engine
 
 _METADATA: weakref.WeakKeyDictionary[Entry, dict[str, Any]] = weakref.WeakKeyDictionary()
 
-#: PyTorch's names of operands and results, where they are called otherwise here
+#: PyTorch's names of operands and results, where they differ from those here
 _NAMES = {"self": "x", "other": "y", "result": "out", "exponent": "y"}
 
 
 class SavedTensor:
-    """A tensor that a node has saved, and the place for hooks around it."""
+    """A tensor that a node has saved, with hooks for it."""
 
     def __init__(self, entry: Entry | None = None, place: int = 0) -> None:
         if entry is None:
@@ -37,7 +37,7 @@ class SavedTensor:
     def register_hooks(
         self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]
     ) -> None:
-        """Keep what `pack_hook(tensor)` returns, and get it back by `unpack_hook`."""
+        """Keep the result of `pack_hook(tensor)`; `unpack_hook` restores the tensor."""
         entry, place = self._entry, self._place
         saved = entry.saved
         _check_not_freed(saved)
@@ -52,9 +52,9 @@ class SavedTensor:
 
 
 class FunctionNode:
-    """The node of a Function: what its context has, and what nodes have.
+    """The node of a Function: the attributes of its context, and those of nodes.
 
-    Its class has the name of the node, such as `SquareBackward`.
+    Its class is named after the node, such as `SquareBackward`.
     """
 
     _entry: Entry
@@ -88,7 +88,7 @@ def _node_class(name: str) -> type[FunctionNode]:
 
 
 def function_node(entry: Entry) -> FunctionNode:
-    """The node of a Function's entry: one and the same as long as somebody holds it."""
+    """The node of a Function's entry: always the same object while it is referenced."""
     context = entry.primitive.context
     reference: Any = getattr(context, "_node", None)
     node: FunctionNode | None = None if reference is None else reference()
@@ -99,7 +99,7 @@ def function_node(entry: Entry) -> FunctionNode:
 
 
 def attribute_of(entry: Entry, name: str) -> Any:
-    """The attribute of a node that is not one of all nodes."""
+    """An attribute of a node that not all nodes have."""
     if name == "metadata":
         return _METADATA.setdefault(entry, {})
     for prefix in ("_saved_", "_raw_saved_"):
@@ -140,12 +140,12 @@ def _value(entry: Entry, place: int) -> Any:
 
 
 def _shown(entry: Entry, place: int, value: Any) -> Any:
-    """A saved value as a tensor that leads back to where it came from."""
+    """A saved value as a tensor with its history."""
     return engine.as_tensor(entry, entry.primitive.slots[place], value)
 
 
 def saved_tensors(entry: Entry) -> tuple[Any, ...]:
-    """What the node of a Function has saved."""
+    """The tensors that the node of a Function has saved."""
     _check_not_freed(entry.saved)
     return tuple(_value(entry, i) for i in range(len(entry.primitive.slots)))
 

@@ -42,7 +42,7 @@ class DType:
         self.category = category
         self.itemsize = itemsize
         self.is_signed = is_signed
-        #: tensors of it are made, cast, copied and indexed, and nothing is computed with them
+        #: tensors of it can be made, cast, copied and indexed, but not computed with
         self.stored = stored
         # ml_dtypes costs 6 ms to import, so bfloat16 finds its NumPy type at first use.
         foreign = name.startswith(("bfloat16", "complex32", "float8"))
@@ -88,7 +88,7 @@ class DType:
 
     def __reduce__(self) -> tuple[Any, ...] | str:
         if shown.package != "tapegrad":
-            return self.name  # a name of the module that is shown: torch.float32
+            return self.name  # found by name in the module that is shown: torch.float32
         return dtype_named, (self.name,)
 
 
@@ -212,7 +212,7 @@ def promote_types(first: DType, second: DType) -> DType:
 
 
 def _promote_stored(first: DType, second: DType) -> DType:
-    """Unsigned integers beside floats or booleans; nothing else is promoted."""
+    """Promote unsigned integers with floats or booleans; refuse everything else."""
     stored, other = (first, second) if first.stored else (second, first)
     if stored.category == INTEGER and not other.stored and other.category != INTEGER:
         return stored if other.category == BOOL else other
@@ -253,9 +253,9 @@ def result_type(*operands: tuple[DType, int]) -> DType:
 
 
 def of_numbers(array: Any, dtype: DType | None) -> Any:
-    """An array that NumPy made of Python's numbers: floats become the default type.
+    """Check an array that NumPy made from Python numbers; cast floats to the default dtype.
 
-    If there is a `dtype`, it must hold the numbers. Below 0, unsigned types count back.
+    A given integer `dtype` must hold all numbers; negative ones wrap around in unsigned types.
     """
     given = array.dtype
     numeric.check_numbers(array)

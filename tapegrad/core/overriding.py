@@ -1,11 +1,11 @@
-"""`__torch_function__`: classes that override what functions do with their objects.
+"""`__torch_function__`: classes that override functions for their objects.
 
-Comes in: a function of the library and its arguments, some of which are of a class that overrides
-functions: a subclass of Tensor, any class with `__torch_function__`, or a mode around all calls.
-Goes out: what that class or mode returns. Nothing here costs plain tensors anything: nothing is
-installed before the first subclass of Tensor is defined or the first mode is entered, methods of
-subclasses are looked up in `TensorWithOverrides`, and functions of the op table get other code
-then (`ops/table.py`). The public names are in `tapegrad.overrides`.
+Comes in: a function of the library and its arguments, where a class or mode overrides functions: a
+subclass of Tensor, any class with `__torch_function__`, or a mode around all calls. Goes out: the
+result of that class or mode. Plain tensors pay nothing: overriding is installed when the first
+subclass of Tensor is defined or the first mode is entered. Then functions of the op table get other
+code (`ops/table.py`); methods of subclasses are found in `TensorWithOverrides`. The public names
+are in `tapegrad.overrides`.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from .tensor import Tensor
 
 
 class _Thread(threading.local):
-    """What is overridden in one thread."""
+    """The overriding state of one thread."""
 
-    #: how many contexts are open that leave subclasses alone
+    #: how many open contexts disable overriding by classes
     disabled = 0
     #: modes around all calls, the innermost last
     modes: tuple[Any, ...] = ()
     switches: tuple[switched, ...] = ()
-    #: modes are left alone too
+    #: how many open contexts disable modes too
     all_disabled = 0
 
 
 LOCAL = _Thread()
 
-#: says that neither side of an operator knows the other
+#: the result if all classes decline an operator's call
 DECLINED: Any = object()
 
 #: called once, when the first class or mode overrides functions
@@ -102,12 +102,12 @@ def override(
     relevant: tuple[Any, ...] | None = None,
     declinable: bool = False,
 ) -> Any:
-    """What classes and modes make of a call; NotImplemented if there are none.
+    """The result of a call by classes and modes that override it; NotImplemented if there are none.
 
-    If all of them decline, that is an error, unless the call is `declinable`: calls of operators
-    are. `func` is the function that they are told about. If there are several modes, the
-    innermost one is told `inner`, if given: calling that asks the other modes, where `func`
-    does not. `relevant` are the arguments whose classes are asked, by default all.
+    If all of them decline, that is an error, unless the call is `declinable`, as calls of operators
+    are. They get `func`. If there are several modes, the innermost gets `inner` instead, if given:
+    a call of it goes to the other modes, which a call of `func` does not. `relevant` are the
+    arguments whose classes may override; by default all.
     """
     modes = () if LOCAL.all_disabled else LOCAL.modes
     asked = (*args, *kwargs.values()) if relevant is None else relevant
@@ -135,7 +135,7 @@ def override(
 
 
 def name_of(func: Any) -> str:
-    """The name of a function, and of a property for what reads or sets it."""
+    """The name of a function; `name.__get__` or `name.__set__` for access to a property."""
     owner = getattr(func, "__self__", None)
     if isinstance(owner, property):
         return f"{getattr(owner.fget, '__name__', '?').lstrip('_')}.{func.__name__}"
@@ -143,7 +143,7 @@ def name_of(func: Any) -> str:
 
 
 def converted(result: Any, kind: type[Tensor]) -> Any:
-    """Tensors in a result as objects of a subclass."""
+    """A result with its tensors converted to a subclass."""
     if kind is Tensor:
         return result
     if isinstance(result, Tensor):
@@ -168,14 +168,14 @@ def default_torch_function(
 
 @functools.cache
 def _kept_as_they_are() -> set[Any]:
-    """Functions whose results are not made tensors of the subclass."""
+    """Functions whose results are not converted to the subclass."""
     grad: Any = vars(Tensor)["grad"]
     base: Any = vars(Tensor)["_base"]
     return {grad.__get__, base.__get__}
 
 
 def as_subclass(tensor: Tensor, kind: type[Tensor]) -> Any:
-    """The same memory and history as an object of a class that is derived from Tensor."""
+    """An object of a subclass of Tensor, with the same memory and history."""
     if not (isinstance(kind, type) and issubclass(kind, Tensor)):
         raise TypeError(f"as_subclass needs a class derived from Tensor, got {kind!r}")
     from .copying import alias
@@ -207,7 +207,7 @@ _PLAIN_MEMBERS = {
     ),
 }
 
-#: what Python's operators are called when they are overridden
+#: the names under which Python's operators are overridden
 _OPERATORS = {
     **{f"__{n}__": n for n in ("add", "sub", "mul", "matmul", "pow", "neg", "abs")},
     "__truediv__": "div",
@@ -228,13 +228,13 @@ _BINARY = {
     for prefix in ("", "r", "i")
 } | {f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
-#: members of Tensor without modes and with them, while there are some
+#: while modes are open: members of Tensor as they were, and as replaced
 _unpatched: dict[str, Any] = {}
 _patches: dict[str, Any] = {}
 
 
 def function_of_operator(name: str) -> Any:
-    """What classes are told was called when Python's operator of this name was."""
+    """The function that `__torch_function__` gets for Python's operator of this name."""
     return getattr(Tensor, _OPERATORS.get(name, name))
 
 
@@ -291,7 +291,7 @@ def _overridable() -> dict[str, Any]:
 
 
 def install() -> None:
-    """Let functions of the op table ask their arguments from now on."""
+    """Make functions of the op table check their arguments for overrides from now on."""
     global installed
     if not installed:
         installed = True
@@ -301,7 +301,7 @@ def install() -> None:
 
 @functools.cache
 def with_overrides() -> type[Tensor]:
-    """The class between Tensor and its subclasses: its methods ask the arguments."""
+    """The class between Tensor and its subclasses: its methods check arguments for overrides."""
     install()
     members = _overridable() | {"__slots__": (), "__module__": Tensor.__module__}
     members["__doc__"] = "The methods of Tensor, which ask `__torch_function__` first."
@@ -315,7 +315,10 @@ _plain_subclasses: list[type[Tensor]] = []
 
 
 def _let_operators_ask(kind: type[Tensor], members: dict[str, Any]) -> None:
-    """Python asks the right operand first only if its class is derived from that of the left."""
+    """Give a class the overridable operators.
+
+    Python tries the right operand first only if its class derives from the left one's.
+    """
     own = vars(kind)
     for name in _BINARY:
         if name in members and name not in own:
@@ -323,7 +326,7 @@ def _let_operators_ask(kind: type[Tensor], members: dict[str, Any]) -> None:
 
 
 def prepare_subclass(kind: type[Tensor]) -> None:
-    """Called for each class that is derived from Tensor."""
+    """Called for each new subclass of Tensor."""
     if kind.__name__ == "TensorWithOverrides" and kind.__module__ == Tensor.__module__:
         return
     if getattr(kind, "__torch_function__", None) is disabled_torch_function:
@@ -345,9 +348,9 @@ _open_modes = 0
 
 
 class TorchFunctionMode:
-    """Inside `with mode:`, all functions are calls of `mode.__torch_function__`.
+    """Inside `with mode:`, every call of a function goes to `mode.__torch_function__`.
 
-    The mode does not see what it calls itself.
+    The mode does not see the calls that it makes itself.
 
     >>> import tapegrad
     >>> from tapegrad.overrides import TorchFunctionMode
@@ -379,7 +382,7 @@ class TorchFunctionMode:
                     setattr(Tensor, name, member)
             _open_modes += 1
         LOCAL.modes = (*LOCAL.modes, self)
-        # Another mode than that of programs, which are not replayed inside.
+        # Programs were captured in another mode, so none is replayed inside.
         LOCAL.switches = (*LOCAL.switches, switched(on=OVERRIDDEN))
         LOCAL.switches[-1].__enter__()
         return self
@@ -394,7 +397,7 @@ class TorchFunctionMode:
             _open_modes -= 1
             if _open_modes == 0:
                 for name, member in _unpatched.items():
-                    if vars(Tensor)[name] is _patches[name]:  # no operation was loaded meanwhile
+                    if vars(Tensor)[name] is _patches[name]:  # else a late operation replaced it
                         setattr(Tensor, name, member)
                 _unpatched.clear()
                 _patches.clear()

@@ -1,7 +1,7 @@
-"""Memory that a GPU still uses while Python goes on: pinned memory, and what other streams need.
+"""Memory that a GPU uses asynchronously: pinned host memory, and arrays that streams still read.
 
-Comes in: arrays. Goes out: copies of NumPy's in pinned memory, from which a GPU copies by itself,
-and whether an array is there. Called by `ops/convert.py`; `device.py` asks before it copies.
+Comes in: arrays. Goes out: copies of NumPy arrays in pinned memory, from which a GPU copies
+asynchronously, and whether an array is pinned. Called by `ops/convert.py` and `device.py`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-#: the arrays over whole pieces of pinned memory, by id()
+#: by id(), the arrays that cover whole pinned allocations
 _pinned: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def pinned_copy(array: Any) -> Any:
-    """A copy of an array in pinned memory, with dimensions in the same order."""
+    """A copy of an array in pinned memory, with dimensions in the same memory order."""
     from .device import cupy
 
     memory = cupy().cuda.alloc_pinned_memory(max(array.nbytes, 1))
@@ -43,12 +43,12 @@ def is_pinned(array: Any) -> bool:
     return False
 
 
-#: memory that streams may still use: an event after that use, and the array
+#: arrays that streams may still use, each with an event after that use
 _kept: deque[tuple[Any, Any]] = deque()
 
 
 def keep_for(stream: Any, array: Any) -> None:
-    """Keep an array until what a stream has to do now is done."""
+    """Keep an array alive until the work now queued on a stream is done."""
     while _kept and _kept[0][0].query():
         _kept.popleft()
     _kept.append((stream.record_event(), array))

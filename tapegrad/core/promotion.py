@@ -1,4 +1,4 @@
-"""Questions about dtypes: what an operation of two operands gives, and what may be cast.
+"""Queries about dtypes: the result of an operation of two operands, and allowed casts.
 
 Comes in: tensors, numbers or dtypes. Goes out: a dtype, or whether a cast is allowed. Both are
 functions of the main namespace; operations promote by `dtypes.result_type`.
@@ -33,7 +33,7 @@ def _operand(x: Any) -> tuple[DType, int]:
 
 
 def can_cast(from_: Any, to: Any) -> bool:
-    """Whether a result of one dtype may be put into a tensor of another, by `out=` or in place.
+    """Whether a result of one dtype may be written to a tensor of another, by `out=` or in place.
 
     >>> import tapegrad
     >>> tapegrad.can_cast(tapegrad.int64, tapegrad.float32)

@@ -1,8 +1,8 @@
-"""Rewrites: an operation that takes the place of several instructions of a program.
+"""Rewrites: patterns of instructions that one operation replaces.
 
-An operation in `ops/` that computes what other operations compute together registers here how it
-finds them. Comes in: a program of recorded primitives. Goes out: an `Edit`, which
-`replay/passes/rewrite.py` carries out. So passes need not know any operation.
+An operation in `ops/` that can replace several others registers here how it finds them. Comes in: a
+program of recorded primitives. Goes out: an `Edit`, which `replay/passes/rewrite.py` applies. So
+passes need not know any operation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class Edit:
-    """Instructions that go, by id(), and those that come, by the id() of what they precede."""
+    """Instructions to drop, by id(), and to add, by the id() of the instruction after them."""
 
     __slots__ = ("added", "dropped")
 
@@ -25,7 +25,7 @@ class Edit:
 
 
 class Rewrite(NamedTuple):
-    """How instructions are found, and numbers on which that depends."""
+    """A function that finds instructions, and the settings on which it depends."""
 
     edit: Callable[[Any], Edit]  # takes a program
     settings: Callable[[], tuple[Any, ...]]
@@ -34,12 +34,12 @@ class Rewrite(NamedTuple):
 #: by name
 REWRITES: dict[str, Rewrite] = {}
 
-#: functions that enter further ones, for whoever needs all of them
+#: functions that register further rewrites, run when all are needed
 LOADERS: list[Callable[[], None]] = []
 
 
 def all_rewrites() -> dict[str, Rewrite]:
-    """Every rewrite by name, those of operations that nobody has used yet too."""
+    """Every rewrite by name, including those of operations that are not loaded yet."""
     while LOADERS:
         LOADERS[-1]()
         LOADERS.pop()
@@ -47,5 +47,5 @@ def all_rewrites() -> dict[str, Rewrite]:
 
 
 def settings() -> str:
-    """What decides about rewrites besides the program."""
+    """The settings of all rewrites, as text."""
     return repr([(name, rewrite.settings()) for name, rewrite in all_rewrites().items()])

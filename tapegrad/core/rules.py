@@ -1,8 +1,8 @@
-"""What a primitive gives without running it.
+"""Shapes and dtypes of a primitive's results, without running it.
 
-`abstract` takes shapes and dtypes of inputs and returns those of the results. That follows from the
-primitive's kind, unless it has a rule of its own. Called by `replay/use/eager.py`, and by the tests
-of operations.
+`abstract` takes shapes and dtypes of inputs and returns those of the results. They follow from the
+primitive's kind, unless it has its own rule. Called by `replay/use/eager.py`, and by the tests of
+operations.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def abstract(primitive: Primitive, *inputs: Any, **params: Any) -> Spec | tuple[
 
 
 def _shrunk(x: Any) -> Any:
-    """The same rank with all sizes 1: enough to learn a dtype."""
+    """The same rank with all sizes 1: enough to find the dtype."""
     return ((1,) * len(x[0]), x[1]) if isinstance(x, tuple) else x
 
 
@@ -65,7 +65,7 @@ def _folded(shape: tuple[int, ...], *, dims: tuple[int, ...], keepdim: bool) -> 
 def _run(
     primitive: Primitive, inputs: Sequence[Any], params: dict[str, Any], fill: int
 ) -> list[Spec]:
-    """Run on arrays that have a shape and one element of memory. 0 is a valid index anywhere."""
+    """Run on arrays with a shape but one element of memory. The fill 0 is always a valid index."""
     ghosts = [_ghost(x, fill) if isinstance(x, tuple) else x for x in inputs]
     with unrecorded():
         out = bind(primitive, ghosts, params)

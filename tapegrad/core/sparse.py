@@ -1,10 +1,10 @@
-"""Sparse arrays: what a sparse tensor has as its array, and how primitives run on such tensors.
+"""Sparse arrays: the arrays of sparse tensors, and how primitives run on such tensors.
 
-A `SparseArray` has coordinates and elements, which are ordinary tensors. It has a shape and a dtype
-like any array, and refuses to be read as one. `bind` hands over primitives with such an operand:
-`ops/sparse/` enters here what they do (`RULES`). All other operations are refused by their name.
-Dense tensors pay nothing for this, because short paths and kernels know other arrays by their class
-and dtype.
+A `SparseArray` consists of coordinates and elements, which are ordinary tensors. It has a shape and
+a dtype like any array, but reading it as one is an error. `bind` passes primitives with such an
+operand to `run`, which calls the rule that `ops/sparse/` has registered in `RULES`, or refuses the
+operation by name. Dense tensors pay nothing, because short paths and kernels tell arrays apart by
+class and dtype.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ RULES: dict[str, Callable[[Sequence[Any], dict[str, Any]], Any]] = {}
 
 @cache
 def _marked(dtype: Any) -> Any:
-    """An equal dtype that is another object, so that short paths leave the operation to `bind`."""
+    """An equal but distinct dtype object, so that short paths leave the operation to `bind`."""
     return np.dtype(dtype, metadata={"sparse": True}) if not numeric.is_foreign(dtype) else dtype
 
 
 class SparseArray:
     """Coordinates (sparse dimensions, count), elements (count, ...) and the shape of the whole.
 
-    `unique` says that coordinates are sorted and none is there twice.
+    `unique` means that coordinates are sorted and have no duplicates.
     """
 
     __slots__ = ("coordinates", "dtype", "elements", "shape", "unique")
 
-    #: the memory that views and in-place operations ask for is that of the two tensors
+    #: views and in-place operations use the memory of the two tensors
     base = None
 
     def __init__(
@@ -87,33 +87,33 @@ class SparseArray:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
-            raise AttributeError(name)  # of a protocol that somebody asks for
+            raise AttributeError(name)  # a protocol that does not apply
         raise refusal(name)
 
 
 def refusal(what: str) -> NotImplementedError:
-    """What is raised for everything that sparse tensors do not have."""
+    """The error for everything that sparse tensors do not support."""
     return NotImplementedError(
         f"{what} is not supported for sparse tensors; use to_dense() first, or work on values()"
     )
 
 
 def dense_array(tensor: Tensor) -> Any:
-    """The array of a tensor, for another one to have."""
+    """The array of a dense tensor, for use in another tensor."""
     if tensor._array.__class__ is SparseArray:
         raise refusal("making a dense tensor or a parameter of one")
     return tensor._array
 
 
 def refuse_capture(what: str) -> None:
-    """A program would keep the number of elements of its recording: let it run eagerly instead."""
+    """Stop a capture: its program would fix the recorded number of elements, so run eagerly."""
     if capturing():
         for tape in STATE.tapes:
             tape.refuse_sparse(what)
 
 
 def run(p: Primitive, inputs: Sequence[Any], params: dict[str, Any]) -> Any:
-    """What a primitive makes of sparse operands, and of others beside them."""
+    """The result of a primitive with sparse operands, and maybe others."""
     refuse_capture(p.name)
     if p.name not in RULES:
         raise refusal(p.name)

@@ -1,13 +1,11 @@
-"""Tensors that a transform has wrapped: one example of a batch, or a value with its tangent.
+"""Tensors wrapped by a transform: one example of a batch, or a value with its tangent.
 
-`vmap` and forward mode give a function tensors that know more than an array. A `Batched` tensor
-looks like one example: its shape is that of an example, and its value has the whole batch, with the
-batch as the first dimension. A `Dual` tensor looks like its value and has a tangent beside it.
-`transforms/` makes them and runs primitives on them; `bind` hands primitives over while the mode
-`TRANSFORM` is on, so tensors pay nothing for this elsewhere.
-
-A wrapped tensor has a history of its own, for gradients that are taken inside of the transform. Its
-value has another one, for gradients that are taken outside.
+`vmap` and forward mode pass wrapped tensors to a function. A `Batched` tensor looks like one
+example: it has the shape of an example, and its value holds the whole batch, with the batch as the
+first dimension. A `Dual` tensor looks like its value and also holds a tangent. `transforms/` makes
+them and runs primitives on them; `bind` passes primitives there while the mode `TRANSFORM` is on,
+so tensors pay nothing elsewhere. A wrapped tensor has its own history, for gradients taken inside
+the transform; its value has another one, for gradients taken outside.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _new = object.__new__
 
 
 class Wrapping(Extra):
-    """What a wrapped tensor has besides the usual: its level, its value, a tangent of a `Dual`."""
+    """The `Extra` of a wrapped tensor: its level, its value, and the tangent of a `Dual`."""
 
     __slots__ = ("lent", "level", "tangent", "value")
 
@@ -35,12 +33,12 @@ class Wrapping(Extra):
         self.level = level
         self.value = value
         self.tangent = tangent
-        #: the memory of the tangent is that of another tensor's: it is copied before a write
+        #: the tangent shares memory with another tensor's, so it is copied before a write
         self.lent = False
 
 
 class Wrapped(Tensor):
-    """A tensor of a transform. What it wraps is in `_extra`, so that its class can be changed."""
+    """A tensor of a transform. The wrapped value is in `_extra`, so that the class can change."""
 
     __slots__ = ()
     __torch_function__ = disabled_torch_function  # type: ignore[assignment]
@@ -48,15 +46,15 @@ class Wrapped(Tensor):
     _on_tapes = False
 
     def stripped(self) -> Any:
-        """The same value without the history that leads to it inside of the transform."""
+        """The same value without its history inside the transform."""
         made = self._extra
         return _wrapped(self.__class__, self._array, made.level, made.value, made.tangent)
 
     def refuse_read(self, what: str) -> None:
-        """Called before values are read: those of a batch are not those of an example."""
+        """Called before values are read; an error for `Batched`, which stands for many values."""
 
     def detach(self) -> Tensor:
-        """A tensor that shares this one's data and has no history, inside or outside."""
+        """A tensor that shares this one's memory and has no history, inside or outside."""
         made = self._extra
         return _wrapped(self.__class__, self._array, made.level, made.value.detach())  # type: ignore[no-any-return]
 
@@ -66,7 +64,7 @@ class Wrapped(Tensor):
         made = self._extra
         made.value = made.value.detach()
         if made.tangent is not None:
-            # Zeros, and not nothing: views of this tensor look for theirs here.
+            # Zeros instead of None, because views of this tensor take their tangents from here.
             zeros = PRIMITIVES["zeros_as"](made.tangent, shape=tuple(made.tangent.shape))
             made.tangent, made.lent = zeros, False
         return self
@@ -141,7 +139,7 @@ def _wrapped(
 
 
 def ghost_of(value: Tensor) -> Any:
-    """What the array of a batched tensor shows: the first example, or the shape of one."""
+    """The array of a batched tensor: the first example, or an empty one of that shape."""
     array = value._array
     shown = array[0, ...] if array.shape[0] else np.empty(array.shape[1:], array.dtype)
     ghost = shown.view(Ghost)
@@ -160,19 +158,19 @@ def dual(value: Tensor, tangent: Tensor, level: Any) -> Any:
 
 
 def is_wrapped(x: Any) -> bool:
-    """Whether a transform that runs has wrapped `x`."""
+    """Whether a running transform has wrapped `x`."""
     return bool(STATE.mode & TRANSFORM) and isinstance(x, Wrapped)
 
 
 def whole_of(x: Tensor) -> Tensor:
-    """The tensor with all examples, of all batches, and without tangents."""
+    """The innermost value: all examples of all batches, without tangents."""
     while isinstance(x, Wrapped):
         x = x._extra.value
     return x
 
 
 def cut_off(x: Any) -> Any:
-    """The same tensor, with its tangents, without history on any level."""
+    """The same tensor, with its tangents, but without history on any level."""
     if isinstance(x, Wrapped):
         made = x._extra
         tangent = None if made.tangent is None else cut_off(made.tangent)

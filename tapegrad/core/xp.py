@@ -1,9 +1,9 @@
 """The array functions that kernels use, for NumPy and CuPy arrays alike.
 
-Comes in: arrays of either kind. Goes out: arrays of the same kind. NumPy's own functions pass CuPy
-arrays on to CuPy, so most kernels just call NumPy. Here is what NumPy cannot pass on (creating an
-array of the same kind, scatter, special functions), and where the two differ: CuPy wraps indices
-that are out of range, so `check_index` checks them first. Called by the kernels in `ops/`.
+Comes in: arrays of either kind. Goes out: arrays of the same kind. NumPy's functions dispatch CuPy
+arrays to CuPy, so most kernels just call NumPy. This module has what NumPy does not dispatch
+(creating an array of the same kind, scatter, special functions), and what differs: CuPy wraps
+indices that are out of range, so `check_index` checks them first. Called by the kernels in `ops/`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .sparse import SparseArray, refusal
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 
-#: elements of an index up to which Python's `min` and `max` are faster than NumPy's
+#: largest index, in elements, for which Python's `min` and `max` are faster than NumPy's
 FEW_INDICES = 64
 
-#: elements up to which a product with ones adds them faster than NumPy, and as exactly
+#: most elements that a product with ones sums faster than NumPy, and as exactly
 FEW_ADDED = 1024
 
 _ONES32, _ONES64 = np.ones(FEW_ADDED, F32), np.ones(FEW_ADDED, F64)
@@ -49,7 +49,7 @@ def special(x: Any) -> Any:
 
 
 class _SpecialOnGPU:
-    """CuPy's special functions; those that it does not have are computed by SciPy, on copies."""
+    """CuPy's special functions; SciPy computes missing ones, on copies in host memory."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -73,14 +73,14 @@ class _SpecialOnGPU:
 
 _SPECIAL_ON_GPU = _SpecialOnGPU()
 
-#: dtypes of elements that CuPy adds to at indices
+#: dtypes that CuPy's `add.at` supports
 _ADDED_ON_GPU = frozenset(
     map(np.dtype, ("float16", "float32", "float64", "int32", "int64", "uint32", "uint64"))
 )
 
 
 def add_at(target: Any, index: Any, values: Any) -> None:
-    """`target[index] += values`, counting every repetition of an index."""
+    """`target[index] += values`, where repeated indices accumulate."""
     add = module(target).add
     if target.__class__ is np.ndarray or target.dtype in _ADDED_ON_GPU:
         add.at(target, index, values)
@@ -106,7 +106,7 @@ def ends(x: Any) -> tuple[Any, Any]:
 
 def check_index(index: Any, size: int, what: str, error: type[Exception] = IndexError) -> None:
     """Raise `error` unless all of `index` lie in -size..size-1."""
-    if index.size and index.__class__ is not Ghost:  # of a batch: its kernel checks it
+    if index.size and index.__class__ is not Ghost:  # for a batch, the kernel checks
         low, high = ends(index)
         if low < -size or high >= size:
             worst = low if low < -size else high
@@ -119,9 +119,9 @@ def windows(x: Any, size: tuple[int, ...], axes: tuple[int, ...]) -> Any:
 
 
 def strided_on_gpu(x: Any, shape: Any, strides: Any) -> Any:
-    """A view of CuPy's with steps of its own, in bytes.
+    """A view of a CuPy array with the given strides, in bytes.
 
-    What CuPy's `as_strided` gives does not lead to the array that owns its memory.
+    The base of CuPy's own `as_strided` is not the array that owns the memory.
     """
     view = x.view()
     view._set_shape_and_strides(shape, strides, True, True)
@@ -129,7 +129,7 @@ def strided_on_gpu(x: Any, shape: Any, strides: Any) -> Any:
 
 
 def address(x: Any) -> int:
-    """Where the first element of an array lies in the memory of its device."""
+    """The address of an array's first element in the memory of its device."""
     if isinstance(x, np.ndarray):
         first: int = x.__array_interface__["data"][0]
         return first
@@ -139,7 +139,7 @@ def address(x: Any) -> int:
 def overlaps_itself(x: Any) -> bool:
     """Whether several elements of an array share an address."""
     reach = x.itemsize
-    if x.ndim == 2:  # the short way: 0.2 instead of 2 µs
+    if x.ndim == 2:  # a short path: 0.2 instead of 2 µs
         (rows, columns), (down, across) = x.shape, x.strides
         if down >= across * columns >= reach * columns or across >= down * rows >= reach * rows:
             return False
@@ -158,16 +158,16 @@ def overlaps_itself(x: Any) -> bool:
 
 
 def contiguous(x: Any) -> Any:
-    """With the elements in memory in order, where `view` finds them; arrays and NumPy scalars.
+    """An array or NumPy scalar in C order, so that `view` works.
 
-    NumPy keeps the order of a permuted input, where PyTorch's results of joins, sums and indexing
-    can always be viewed.
+    NumPy's results keep the memory order of a permuted input; PyTorch's results of joins, sums and
+    indexing can always be viewed.
     """
     return x if x.flags.c_contiguous else module(x).ascontiguousarray(x)
 
 
 def reduced(ufunc: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
-    """A NumPy array folded, contiguous; `x.sum` and its like take 0.6 µs longer."""
+    """A reduction of a NumPy array, contiguous; `x.sum` and the like take 0.6 µs longer."""
     out = ufunc.reduce(x, dims, None, None, keepdim)
     return out if out.flags.c_contiguous else np.ascontiguousarray(out)
 
@@ -193,7 +193,7 @@ def summed(x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
 
 
 def spread(x: Any, shape: tuple[int, ...]) -> Any:
-    """A NumPy array broadcast to a shape, in memory of its own.
+    """A copy of a NumPy array, broadcast to a shape.
 
     Arithmetic with arrays of few elements takes 0.6 µs longer if it has to broadcast one of them;
     this takes 0.3 µs.
@@ -209,7 +209,7 @@ def is_plain(x: Any) -> bool:
 
 
 def widened(x: Any) -> Any:
-    """Half precision as float32, for sums and products that round once at the end."""
+    """Half precision cast to float32, for sums and products that round once at the end."""
     dtype = x.dtype
     if dtype is F32 or dtype is F64:
         return x

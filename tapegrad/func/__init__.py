@@ -1,7 +1,7 @@
 """Functions of functions: derivatives and batches, nestable to any order.
 
-The files: derivatives (grad, vjp, jvp, ...), jacobians, and for modules as functions of their state
-calling and functional_modules. `vmap` comes from `transforms`.
+The files: derivatives (grad, vjp, jvp, ...) and jacobians; calling and functional_modules, for
+modules as functions of their state. `vmap` comes from `transforms`.
 """
 
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ __all__ = [
     "vmap",
 ]
 
-if not TYPE_CHECKING:  # a type checker finds out by itself that a name is missing
+if not TYPE_CHECKING:  # hidden from type checkers, which report missing names themselves
 
     def __getattr__(name: str) -> object:
         from ..core.missing import missing

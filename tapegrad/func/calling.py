@@ -1,8 +1,8 @@
 """Modules as functions of their parameters.
 
-Comes in: a module, and tensors by the names of its parameters and buffers. Goes out: what the
-module returns with those in place of its own. `stack_module_state` makes such tensors for an
-ensemble, to be mapped over by `vmap`; `functionalize` has nothing to do.
+Comes in: a module, and tensors by the names of its parameters and buffers. Goes out: the module's
+result with those in place of its own. `stack_module_state` makes such tensors for an ensemble, for
+`vmap`; `functionalize` has nothing to do.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ def functional_call(
 
 
 def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
-    """A function that does what `func` does.
+    """A function that behaves like `func`.
 
-    PyTorch's changes what a tracer sees of it: operations that return new tensors, and writes to
-    arguments at the end. Nobody traces a function in that way here, since recordings never have
-    primitives that mutate, so nothing needs to be removed. Results and changes of arguments are
-    the same.
+    In PyTorch a tracer then sees operations that return new tensors, and writes to arguments at the
+    end. Recordings here never have primitives that mutate, so nothing needs to be removed. Results
+    and changes of arguments are the same.
 
     >>> import tapegrad
     >>> x = tapegrad.ones(2)

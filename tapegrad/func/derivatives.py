@@ -54,7 +54,7 @@ def _tracked(x: Any) -> Any:
 
 
 def _reaches_outside(outputs: Any, inputs: list[Tensor], start: int) -> bool:
-    """Whether the function also used something from outside that is being differentiated."""
+    """Whether the function also used a tensor from outside that is being differentiated."""
     own = {id(x) for x in inputs}
     seen: set[int] = set()
     stack = [edge for o in leaves(outputs) for edge in _edges_below(o)]
@@ -81,7 +81,7 @@ def _without_history(x: Any) -> Any:
 
 
 def _edges_below(x: Any) -> list[Any]:
-    """The edges of a tensor and of what it wraps: levels below have a history of their own."""
+    """The edges of a tensor and of the values it wraps: each level has its own history."""
     if not isinstance(x, Tensor):
         return []
     edges = [x._edge or x] if x.requires_grad else []
@@ -98,7 +98,7 @@ class _Call:
     ) -> None:
         picked = _picked(args, argnums)
         start = next(numbers)
-        #: whether the caller records; if not, nothing outside of this call is connected to it
+        #: whether the caller records; if not, nothing outside this call is connected to it
         self.connected = is_grad_enabled()
         with enable_grad():
             tracked = list(args)
@@ -114,7 +114,7 @@ class _Call:
             tracked[picked[0]] if isinstance(argnums, int) else tuple(tracked[n] for n in picked)
         )
         self.inputs = list(leaves(self.structure))
-        #: whether some outer derivative goes through the inputs or through what the function holds
+        #: whether an outer derivative goes through the inputs or through tensors of the function
         self.nested = self.connected and (
             any(x._edge is not None for x in self.inputs)
             or _reaches_outside((self.output, self.aux, self.inputs), self.inputs, start)
@@ -128,7 +128,7 @@ class _Call:
         return out
 
     def pull(self, outputs: Any, cotangents: Any, create_graph: bool | None = None) -> list[Tensor]:
-        """Gradients for the inputs, zeros for those that do not matter."""
+        """Gradients for the inputs, zeros for inputs that do not affect the outputs."""
         outs = [o for o in leaves(outputs) if isinstance(o, Tensor)]
         starts = None if cotangents is None else list(leaves(cotangents))
         keep = create_graph
@@ -152,7 +152,7 @@ class _Call:
         return rebuilt(self.structure, iter(values))
 
     def plain(self, value: Any) -> Any:
-        """The output as the caller should see it: without history unless it is nested."""
+        """The output for the caller: without history unless the call is nested."""
         if self.nested:
             return value
         return map_leaves(_without_history if self.connected else cut_off, value)
@@ -161,7 +161,7 @@ class _Call:
 def grad(
     func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """The gradient of a function whose result is one number.
+    """The gradient of a function that returns one number.
 
     >>> import tapegrad
     >>> tapegrad.func.grad(tapegrad.tanh)(tapegrad.tensor(0.0))
@@ -315,8 +315,7 @@ def _with_aux(out: Any) -> tuple[Any, Any]:
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """The value at `primals`, and the function's derivative there as a function of tangents.
 
-    The function runs once. What `linearize` returns is as linear as the derivative is, and takes
-    tangents as `jvp` does.
+    The function runs once. The returned function is linear, and takes tangents as `jvp` does.
 
     >>> import tapegrad
     >>> value, along = tapegrad.func.linearize(lambda x: x**3, tapegrad.tensor([1.0, 2.0]))
@@ -357,7 +356,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 
 
 def hvp(func: Callable[..., Any], primals: Any, tangents: Any) -> Any:
-    """The value and the Hessian times `tangents`, without making the Hessian."""
+    """The value and the Hessian times `tangents`, without forming the Hessian."""
     single = isinstance(primals, Tensor)
     points = (primals,) if single else tuple(primals)
     directions = (tangents,) if single else tuple(tangents)

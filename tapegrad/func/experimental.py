@@ -1,4 +1,4 @@
-"""The path at which the package `functorch` had some of its names."""
+"""The import path of some names of the package `functorch`."""
 
 from .functional_modules import replace_all_batch_norm_modules_
 

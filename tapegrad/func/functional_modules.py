@@ -1,4 +1,4 @@
-"""Modules taken apart into a function and its state, as the package `functorch` had it.
+"""Splits modules into a function and its state, as the package `functorch` did.
 
 Comes in: a module. Goes out: a function of parameters (and buffers) and of the module's arguments,
 and the state itself as a tuple. `functional_call` does the same by names.
@@ -91,7 +91,7 @@ def combine_state_for_ensemble(
 def replace_all_batch_norm_modules_(root: Any) -> Any:
     """Let all batch norms of a module normalize by their own batch, without running statistics.
 
-    `vmap` needs that: running statistics are one for all examples. Returns the module itself.
+    `vmap` needs this, because all examples share running statistics. Returns the module itself.
 
     >>> from tapegrad import func, nn
     >>> func.replace_all_batch_norm_modules_(nn.Sequential(nn.BatchNorm1d(2)))[0].running_mean

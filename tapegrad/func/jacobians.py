@@ -21,7 +21,7 @@ from .derivatives import Argnums, _Call, _picked, check_outputs, jvp
 
 
 def unit_vectors(parts: Sequence[Tensor]) -> list[Tensor]:
-    """For each tensor the unit vectors of all of them together: (elements of all, *shape)."""
+    """Unit vectors over all tensors together, as one tensor (all elements, *shape) for each."""
     count = sum(x.numel() for x in parts)
     units, start = [], 0
     for x in parts:
@@ -43,7 +43,7 @@ def jacrev(
 ) -> Callable[..., Any]:
     """The Jacobian in reverse mode: for functions with fewer results than inputs.
 
-    `chunk_size` rows are computed at a time, all of them unless it is given.
+    `chunk_size` rows are computed at a time; by default all of them.
 
     >>> import tapegrad
     >>> tapegrad.func.jacrev(lambda x: x**2)(tapegrad.tensor([1.0, 2.0]))
@@ -144,7 +144,7 @@ def jacfwd(
 
 
 def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
-    """The second derivatives: the Jacobian in forward mode of that in reverse mode.
+    """The second derivatives: the forward-mode Jacobian of the reverse-mode Jacobian.
 
     >>> import tapegrad
     >>> tapegrad.func.hessian(lambda x: (x**3).sum())(tapegrad.tensor([1.0, 2.0]))

@@ -2,5 +2,5 @@
 
     vmap, jvp ─> levels (bind) ─> batching or forward ─> the primitives below
 
-Names are imported from the single modules; `func` is what users call.
+Names are imported from the single modules; users call `func`.
 """

@@ -1,10 +1,9 @@
 """Batches: how primitives run on tensors that stand for all examples of a batch.
 
-Comes in: a primitive, and inputs some of which are `Batched`. Goes out: batched results. A
-primitive runs once on the whole batch, by its batch rule (`core/batch_rules.py`). A composite
-without one runs part by part, as one operation with its own gradient rule: its gradient on the
-whole batch is its rule on batched tensors. There is no loop over examples: a primitive without a
-rule is named in an error.
+Comes in: a primitive and inputs, some of them `Batched`. Goes out: batched results. A primitive
+runs once on the whole batch, by its batch rule (`core/batch_rules.py`). A composite without one
+runs part by part, but stays one operation: its gradient is its own rule on batched tensors. There
+is no loop over examples: a primitive without a rule raises an error with its name.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .levels import Level, record_on
 
 
 class BatchLevel(Level):
-    """A run of `vmap` over so many examples."""
+    """A run of `vmap` over a number of examples."""
 
     def __init__(self, size: int, randomness: str = "error") -> None:
         super().__init__()
@@ -41,7 +40,7 @@ class BatchLevel(Level):
         return tuple([batched(self.whole(y), self) for y in outs[: len(p.outputs)]])
 
     def whole(self, y: Any) -> Any:
-        """A result with the batch; some primitives return an input that may have had none."""
+        """A result with the batch dimension; a primitive may have returned an input without it."""
         if not y.shape or y.shape[0] != self.size:
             raise RuntimeError(f"a batch rule returned shape {tuple(y.shape)} for {self.size}")
         return y
@@ -54,7 +53,7 @@ class BatchLevel(Level):
         )
 
     def refuse(self, x: Any) -> None:
-        """A tensor of this level is used after the function has returned."""
+        """Raise: a tensor of this level is used after the function has returned."""
         raise RuntimeError(
             "a tensor from inside of vmap was kept and used after vmap had returned, where it "
             "stands for nothing; return it from the function instead"
@@ -64,7 +63,7 @@ class BatchLevel(Level):
 def run_batch(
     p: Primitive, inputs: Sequence[Any], flags: Sequence[bool], params: dict[str, Any]
 ) -> Any:
-    """Run on Tensors or raw arrays, those with a flag having a leading batch dimension."""
+    """Run on Tensors or raw arrays; the flagged ones have a leading batch dimension."""
     rule = rule_of(p)
     if rule is not None:
         return rule(p, inputs, flags, params)
@@ -82,10 +81,9 @@ def run_batch(
 def batch_of(
     p: Primitive, flags: tuple[bool, ...], dtypes: tuple[Any, ...] | None = None
 ) -> Primitive:
-    """A composite on a whole batch, as a composite: its kernel and its rule run on the examples.
+    """A composite for a whole batch: its kernel and its rule run on batched tensors.
 
-    `dtypes` are those of the inputs if one of them is complex: its rule is then the one that
-    conjugates.
+    `dtypes` are those of the inputs if one of them is complex: then its rule conjugates.
     """
     rules = p
     if dtypes is not None and p.complex == HOLOMORPHIC:
@@ -135,7 +133,7 @@ def _run_parts(p: Primitive, flags: Any, given: Sequence[Any], params: dict[str,
 def _pull_parts(
     p: Primitive, flags: Any, g: Any, edges: Any, saved: Any, params: dict[str, Any]
 ) -> list[Any]:
-    """The gradient rule on batched tensors; gradients of what has no batch are summed over it."""
+    """The gradient rule on batched tensors; gradients of unbatched inputs are summed."""
     parts = g if isinstance(g, list) else [g]
     on_tensors = any(isinstance(x, Tensor) for x in (*parts, *saved))
     size = next(x.shape[0] for x in parts if x is not None)
@@ -166,7 +164,7 @@ def _pull_parts(
 
 
 def summed_batch(r: Any, has_batch: bool, level: BatchLevel) -> Any:
-    """The gradient of an input on the whole batch: summed over examples if it has none."""
+    """The gradient of an input for the whole batch: summed over examples if it has no batch."""
     value = _unwrapped(r, level, True)
     return value if has_batch else PRIMITIVES["sum"](value, dims=(0,), keepdim=False)
 
@@ -179,7 +177,7 @@ def _wrapped(x: Any, has_batch: bool, level: BatchLevel) -> Any:
 
 
 def _unwrapped(y: Any, level: BatchLevel, on_tensors: bool) -> Any:
-    """The whole batch of a result; one that does not depend on the batch is repeated."""
+    """The whole batch of a result; a result that does not depend on the batch is expanded."""
     tensor = y if isinstance(y, Tensor) else wrap(y)
     value = tensor._extra.value if level.has(tensor) else with_batch(tensor, level.size)
     return value if on_tensors else value._array
@@ -201,7 +199,7 @@ def drawn_in_batches(shape: tuple[int, ...], draw: Callable[[tuple[int, ...]], T
 
 
 def with_batches_of(x: Tensor, *others: Any) -> Tensor:
-    """`x` as one example of each batch that one of the others is an example of.
+    """`x` expanded over every batch to which one of the others belongs.
 
     For operations that write a value into a copy of `x`.
     """

@@ -1,10 +1,10 @@
 """Forward mode: values that carry a tangent, the derivative along a direction.
 
-Comes in: a primitive, and inputs some of which are `Dual`. Goes out: dual results. The tangent of
-an elementwise primitive is its gradient rule applied to the tangents, since that multiplies each
+Comes in: a primitive and inputs, some of them `Dual`. Goes out: dual results. The tangent of an
+elementwise primitive is its gradient rule applied to the tangents, because the rule multiplies each
 element by a slope; linear primitives (movements, sums) are applied to the tangents; a product has a
-term for each side. Where none of this holds, the gradient rule is differentiated once more, or the
-primitive states a rule (`jvp=`). Used by `func.jvp`, `func.jacfwd` and `autograd.forward_ad`.
+term for each side. For all others the gradient rule is differentiated again, unless the primitive
+has a rule (`jvp=`). Used by `func.jvp`, `func.jacfwd` and `autograd.forward_ad`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class DualLevel(Level):
 
     def __init__(self, strict: bool = True) -> None:
         super().__init__()
-        #: tensors from outside may not get a tangent by being written to
+        #: refuse writes that would give a tangent to a tensor from outside
         self.strict = strict
 
     def run(self, p: Primitive, inputs: Sequence[Any], params: dict[str, Any]) -> tuple[Any, ...]:
@@ -47,7 +47,7 @@ class DualLevel(Level):
         return tuple(results)
 
     def tangent_of(self, x: Any) -> Any:
-        """The tangent of an input, None if it has none.
+        """The tangent of an input, or None.
 
         The tangent of a view is a view of its base's tangent, which a write may have replaced.
         """
@@ -88,7 +88,7 @@ class DualLevel(Level):
         tensor.__class__ = Dual
 
     def refuse(self, x: Any) -> None:
-        """A dual tensor is its value after the level has ended."""
+        """Do not refuse: after the level has ended, a dual tensor is just its value."""
 
 
 def _memory_of(x: Any) -> Any:
@@ -116,7 +116,7 @@ def tangents_of(
     outs: tuple[Any, ...],
     params: dict[str, Any],
 ) -> Sequence[Any]:
-    """The tangents of the results, None for those that have none."""
+    """The tangents of the results, or None for results without one."""
     rules = p.rules
     kept = [None if rules and rules[i] is None else t for i, t in enumerate(tangents)]
     if all(t is None for t in kept):
@@ -136,7 +136,7 @@ def tangents_of(
 
 
 def _any_complex(operands: Sequence[Any]) -> bool:
-    """Whether the gradient rule may be no product with a slope."""
+    """Whether an operand is complex: then the gradient rule may not be a product with a slope."""
     return any(is_differentiable(x) and not numeric.is_floating(x._array.dtype) for x in operands)
 
 
@@ -169,7 +169,7 @@ def _of_elements(
     outs: tuple[Any, ...],
     params: dict[str, Any],
 ) -> Any:
-    """Gradient rules of elementwise primitives multiply by a slope, so they work both ways."""
+    """Apply the gradient rules of an elementwise primitive, which multiply by a slope."""
     (y,) = outs
     if not is_differentiable(y):
         return None
@@ -206,7 +206,7 @@ def _by_double_vjp(
     outs: tuple[Any, ...],
     params: dict[str, Any],
 ) -> Sequence[Any]:
-    """A gradient rule is linear in the gradients, so its own gradient takes tangents forward."""
+    """Differentiate the gradient rule: it is linear in g, and its transpose maps tangents."""
     from ..autograd.api import grad
     from ..autograd.engine import unbroadcast
 
@@ -260,7 +260,7 @@ def _in_dtype(t: Any, like: Any) -> Any:
 
 
 def parts_of(x: Any, level: DualLevel) -> tuple[Any, Any]:
-    """The value and the tangent of a tensor, None for a tangent that it does not have."""
+    """The value of a tensor, and its tangent or None."""
     if level.has(x):
         return x._extra.value, level.tangent_of(x)
     return level.value(x), None

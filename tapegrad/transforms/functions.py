@@ -1,8 +1,8 @@
 """Functions of users (`autograd.Function`) inside of transforms.
 
 Comes in: a Function and arguments, some of them wrapped. Goes out: its wrapped results. In forward
-mode the user's `jvp` gives the tangents; without one, the user's backward is differentiated. On a
-batch the user's `vmap` runs, or with `generate_vmap_rule` the Function itself runs on batched
+mode the user's `jvp` computes the tangents; without one, the user's backward is differentiated. On
+a batch the user's `vmap` runs, or with `generate_vmap_rule` the Function itself runs on batched
 tensors, forward and backward. Called by `Function.apply`, through the innermost level.
 """
 
@@ -27,7 +27,7 @@ from .vmap import moved_dim, spread_dims
 
 
 class VmapInfo(NamedTuple):
-    """What a `vmap` static method gets besides the dimensions."""
+    """The `info` argument of a Function's static method `vmap`."""
 
     batch_size: int
     randomness: str
@@ -44,7 +44,7 @@ def apply_function(cls: Any, ctx: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _below(level: Level) -> transforming:
-    """The levels that see the values of this one."""
+    """A context with only the levels below this one, which see its values."""
     return transforming(tuple([other for other in STATE.levels if other.depth < level.depth]))
 
 
@@ -86,7 +86,7 @@ def _on_batch(
     elif any(requires_somewhere(v) for v in values):
         physical = _generated(cls, flags, level).apply(*values, **kwargs)
         out = _like(physical, [_wrapped(y, level) for y in _each(physical)])
-        # Once more, for the context of the inner history.
+        # Run forward again to fill the context for the inner history.
         _exchange(ctx, _each(_run(cls, ctx, args, kwargs)), _each(out))
     else:
         out = _run(cls, ctx, args, kwargs)
@@ -252,7 +252,7 @@ def _record_again(
     kwargs: dict[str, Any],
     results: list[Any],
 ) -> list[Any]:
-    """If a gradient is taken inside of the level, run forward again to record an entry on it."""
+    """If a gradient is taken inside the level, run forward again and record an entry there."""
     if not _inside(level, args):
         return results
     ctx = functions.Context()
@@ -270,7 +270,7 @@ def _like_backward(
     tangents: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Tangents from the user's backward, differentiated once more."""
+    """Tangents, by differentiating the user's backward."""
     fresh = [
         a.detach().requires_grad_() if t is not None else a
         for a, t in zip(primals, tangents, strict=True)
@@ -290,7 +290,7 @@ def _like_backward(
 
 
 def _exchange(ctx: Any, made: Sequence[Any], results: Sequence[Any]) -> None:
-    """Replace what forward made by the results in a context: these have the history below."""
+    """Replace forward's outputs in a context by the results, which have the history below."""
     replaced = {id(old): new for old, new in zip(made, results, strict=True)}
     ctx._to_save = tuple([replaced.get(id(t), t) for t in ctx._to_save])
     marked = [replaced.get(id(t), t) for t in ctx._not_differentiable]
@@ -302,7 +302,7 @@ def _set_needs(ctx: Any, args: Sequence[Any]) -> None:
 
 
 def _inside(level: Level, args: Sequence[Any]) -> bool:
-    """Whether a gradient is taken inside of the level."""
+    """Whether a gradient is taken inside the level."""
     if not STATE.mode & GRAD:
         return False
     for a in args:
@@ -317,7 +317,7 @@ def _inside(level: Level, args: Sequence[Any]) -> bool:
 def _record(
     level: Level, cls: Any, ctx: Any, args: tuple[Any, ...], outs: tuple[Any, ...]
 ) -> list[Any]:
-    """One entry for gradients inside of the level: its rule is the user's backward."""
+    """Write one entry for gradients inside the level, whose rule is the user's backward."""
     if not _inside(level, args):
         return list(outs)
     inputs = tuple([a for a in args if isinstance(a, Tensor)])

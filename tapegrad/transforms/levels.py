@@ -1,9 +1,9 @@
 """Levels: the transforms that run, and how a primitive passes through them.
 
 Comes in: a primitive with inputs, some of them wrapped (`core/wrapped.py`). Goes out: its results,
-wrapped. The innermost level that has wrapped an input takes the wrapping off, runs the primitive on
-the values by a rule of its own, and wraps the results again; levels below see the values in turn.
-`bind` calls this while the mode `TRANSFORM` is on.
+wrapped. The innermost level that has wrapped an input unwraps the inputs, runs the primitive on the
+values by its own rule, and wraps the results; the levels below do the same with the values. `bind`
+calls this while the mode `TRANSFORM` is on.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ _PLAIN = (Tensor, int, float, complex, type(None))
 class Level:
     """One run of a transform."""
 
-    #: whether it runs a function; if not, the user has entered it by hand
+    #: whether it runs a function; if not, the user entered it by hand
     is_function = True
 
     def __init__(self) -> None:
         self.depth = len(STATE.levels) + 1
-        #: tensors with a higher sequence number were made inside of the level
+        #: tensors with a higher sequence number were made inside the level
         self.started = next(numbers)
         self.alive = True
 
     def entered(self) -> transforming:
-        """A context inside of which this level runs, above those that run already."""
+        """A context in which this level runs, on top of the running ones."""
         return transforming((*STATE.levels, self))
 
     def bind(self, p: Primitive, inputs: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Run a primitive, on whichever level its inputs are; NotImplemented if on none."""
+        """Run a primitive on the innermost level of its inputs; NotImplemented without one."""
         level = level_of(inputs)
         if level is None:
             return NotImplemented
         return _bound(level, p, inputs, params)
 
     def assign(self, tensor: Any, value: Any, what: str, since: float, given: bool) -> Any:
-        """An in-place operation on wrapped tensors, on whichever level they are."""
+        """An in-place operation on wrapped tensors, on their innermost level."""
         from . import writes
 
         return writes.assign(tensor, value, what, since, given)
 
     def apply_function(self, cls: Any, ctx: Any, args: Any, kwargs: Any) -> Any:
-        """A Function of the user's, on whichever level its arguments are."""
+        """A user's Function, on the innermost level of its arguments."""
         from .functions import apply_function
 
         return apply_function(cls, ctx, args, kwargs)
@@ -92,7 +92,7 @@ class Level:
         return isinstance(x, Wrapped) and x._extra.level is self
 
     def value(self, x: Any) -> Any:
-        """What levels below see of an input. To them, a leaf that was made inside is no leaf."""
+        """The value of an input for the levels below, for which a leaf from inside is no leaf."""
         if not isinstance(x, Tensor):
             return x
         if self.has(x):
@@ -103,7 +103,7 @@ class Level:
 
 
 def without_history(x: Any) -> Any:
-    """The same tensor without the history that it has on its own level."""
+    """The same tensor without its history on its own level."""
     return x.stripped() if isinstance(x, Wrapped) else x.detach()
 
 
@@ -127,7 +127,7 @@ def _bound(level: Any, p: Primitive, inputs: Sequence[Any], params: dict[str, An
             refresh(x)
     if p.promote is not None and not _is_uniform(tensors):
         _promote(p, tensors)
-        if not any(level.has(x) for x in tensors):  # a cast has taken the last one away
+        if not any(level.has(x) for x in tensors):  # a cast has removed the last one
             return p(*tensors, **params)
     elif p.complex is None:
         refuse(p, [x._array if isinstance(x, Tensor) else x for x in tensors])
@@ -142,7 +142,7 @@ def _bound(level: Any, p: Primitive, inputs: Sequence[Any], params: dict[str, An
 
 
 def _is_uniform(tensors: Sequence[Any]) -> bool:
-    """Whether all tensors have one floating dtype, and all else are Python's plain numbers."""
+    """Whether all tensors have one floating dtype, and all others are plain Python numbers."""
     dtypes = {x._array.dtype for x in tensors if isinstance(x, Tensor)}
     numbers = [x for x in tensors if not isinstance(x, Tensor)]
     return (
@@ -159,7 +159,7 @@ def record_on(
     tensors: Sequence[Any],
     results: tuple[Any, ...],
 ) -> None:
-    """Leave an entry on the level itself, for gradients that are taken inside of it."""
+    """Write an entry on the level itself, for gradients taken inside it."""
     if not STATE.mode & GRAD:
         return
     edges: list[Any] = [None] * len(tensors)
@@ -186,7 +186,7 @@ def record_on(
 
 
 def rules_of(p: Primitive, tensors: Sequence[Any], results: Sequence[Any]) -> Primitive:
-    """The primitive whose rules serve these operands: those of complex numbers conjugate."""
+    """The primitive with rules for these operands; for complex ones, a conjugating copy."""
     if p.complex == HOLOMORPHIC and results[0]._array.dtype.kind in COMPLEX:
         return conjugating(p, [x._array if isinstance(x, Tensor) else x for x in tensors])
     return p
@@ -199,7 +199,7 @@ def saved_of(
     edges: Sequence[Any],
     kept: Callable[[Any], Any],
 ) -> tuple[Any, ...]:
-    """What the rules of a primitive read, as `Primitive.saver` gives it; `kept` takes operands."""
+    """The values that a primitive's rules need, as `Primitive.saver` returns them."""
     if p.extras:
         raise NotImplementedError(
             f"{p.name} has results for its gradient rule alone, which transforms do not know"
@@ -226,7 +226,7 @@ def saved_of(
 
 
 def _kept(x: Any) -> Any:
-    """What is saved of an operand: a wrapped tensor without history, an array, or a number."""
+    """The saved form of an operand: a wrapped tensor without history, an array, or a number."""
     if isinstance(x, Wrapped):
         return x.stripped()
     return x._array if isinstance(x, Tensor) else x

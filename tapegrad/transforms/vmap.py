@@ -1,8 +1,8 @@
-"""vmap: a function of one example becomes a function of a batch.
+"""vmap: turns a function of one example into a function of a batch.
 
-Comes in: a function, and which dimension of each argument counts examples. Goes out: a function
-that runs it once, on tensors that stand for all examples (`batching.py`). Called by users, as
-`tapegrad.vmap` and `tapegrad.func.vmap`, and by `func` for Jacobians.
+Comes in: a function, and the batch dimension of each argument. Goes out: a function that runs it
+once, on tensors that stand for all examples (`batching.py`). Called by users, as `tapegrad.vmap`
+and `tapegrad.func.vmap`, and by `func` for Jacobians.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def vmap(
     *,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """`func`, written for one example, on all examples of a batch at once.
+    """Run `func`, written for one example, on all examples of a batch at once.
 
-    `in_dims` says for each argument which dimension counts the examples, None for an argument that
-    all examples share; `out_dims` says where that dimension is in the results. Random operations
-    draw for each example ("different"), once for all ("same"), or raise ("error"). With
-    `chunk_size`, so many examples run at a time.
+    `in_dims` gives the batch dimension of each argument, None for an argument that all examples
+    share; `out_dims` gives the batch dimension of the results. Random operations draw for each
+    example ("different"), once for all ("same"), or raise ("error"). `chunk_size` examples run at a
+    time.
 
     >>> import tapegrad
     >>> rows = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]])
@@ -92,7 +92,7 @@ def spread_dims(dims: Any, tree: Any) -> list[Any] | None:
 
 
 def _dims_of(func: Any, in_dims: Any, args: tuple[Any, ...]) -> list[int | None]:
-    """For each leaf of the arguments the dimension of the batch, counted from the front."""
+    """For each leaf of the arguments the batch dimension, as a non-negative number."""
     what = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
     if not isinstance(in_dims, (int, tuple)):
         raise ValueError(
@@ -134,7 +134,7 @@ def _batch_size(func: Any, in_dims: Any, args: tuple[Any, ...], dims: Sequence[i
 
 
 def moved_dim(x: Any, source: int, target: int) -> Any:
-    """`x` with one dimension at another position."""
+    """`x` with one dimension moved to another position."""
     if source == target:
         return x
     dims = [d for d in range(len(x.shape)) if d != source]
@@ -168,7 +168,7 @@ def _run(
 
 
 def _unwrapped(func: Any, out: Any, out_dims: Any, level: BatchLevel) -> Any:
-    """The results of all examples, with the batch where `out_dims` says."""
+    """The results of all examples, with the batch at `out_dims`."""
     results = []
     for y, d in zip(leaves(out), _out_dims(func, out, out_dims), strict=True):
         if not isinstance(y, Tensor):

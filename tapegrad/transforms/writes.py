@@ -1,9 +1,8 @@
 """In-place operations on wrapped tensors.
 
 Comes in: a tensor and its new value, one of them wrapped. Goes out: the value in the memory of all
-examples, or of a value and its tangent; and the new history of the tensor on its own level. What
-levels below see is a write to the value, as any other. Called by `core/inplace.py`, through the
-innermost level.
+examples, or of a value and its tangent; and the tensor's new history on its own level. Levels below
+see an ordinary write to the value. Called by `core/inplace.py`, through the innermost level.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .levels import level_of, record_on
 
 
 def check_leaf(tensor: Tensor, what: str) -> None:
-    """Refuse to overwrite a wrapped leaf whose gradient is wanted, as for any other leaf."""
+    """Refuse to overwrite a wrapped leaf that requires gradients, as for any other leaf."""
     if not STATE.mode & GRAD:
         return
     root = tensor if tensor._view is None else tensor._view[0]
@@ -34,7 +33,7 @@ def check_leaf(tensor: Tensor, what: str) -> None:
 
 
 def assign(tensor: Tensor, value: Tensor, what: str, since: float, given: bool) -> Tensor:
-    """Give a tensor the value, and the history, of another; one of them is wrapped."""
+    """Give a tensor the value and the history of another one; one of them is wrapped."""
     value = inplace._fitting(tensor, value, what)
     level = level_of((tensor, value))
     if not level.has(tensor):
@@ -65,7 +64,7 @@ def assign(tensor: Tensor, value: Tensor, what: str, since: float, given: bool) 
 
 
 def _make_room(tensor: Any, tangent: Tensor) -> None:
-    """Let a tensor, and its base, have a tangent in memory that takes all examples of another."""
+    """Allocate a tangent for a tensor and its base, with room for all examples of another one."""
     base = tensor if tensor._view is None else tensor._view[0]
     before = base._extra.tangent
     wide = with_batches_of(before, tangent)
