@@ -165,10 +165,10 @@ from .upsampling import (
 
 if TYPE_CHECKING:
     from ..parallel.sync_batch_norm import SyncBatchNorm
-else:  # a type checker finds out by itself that a name is missing
+else:  # type checkers find missing names themselves
 
     def __getattr__(name: str) -> object:
-        """Names that the documents keep in `nn`, from the layers above it, loaded at first use."""
+        """Names that the five documents have in `nn`, loaded at first use from higher layers."""
         if name == "SGD":
             from ..optim import SGD
 

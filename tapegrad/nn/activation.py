@@ -118,7 +118,7 @@ class GELU(Module):
 
 
 class _ExponentialUnit(Module):
-    """What ELU and CELU share."""
+    """Base of ELU and CELU."""
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ class Softplus(Module):
 
 
 class _Shrink(Module):
-    """What the shrinking functions share."""
+    """Base of the shrinking functions."""
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
@@ -321,7 +321,7 @@ class GLU(Module):
 
 
 class _AlongDimension(Module):
-    """What the softmax functions share."""
+    """Base of the softmax functions."""
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Losses with weights of their own: a linear map before cross entropy, and the adaptive softmax."""
+"""Losses with parameters: a linear map before cross entropy, and the adaptive softmax."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ class ASMoutput(NamedTuple):
 class AdaptiveLogSoftmaxWithLoss(Module):
     """A softmax over many classes of which few are frequent (Grave et al., 2016).
 
-    The head decides among the first `cutoffs[0]` classes and one cluster for each further range,
-    whose classes a tail with fewer features decides.
+    The head scores the first `cutoffs[0]` classes and one cluster for each further range; a tail
+    with fewer features scores the classes of a cluster.
     """
 
     head: Linear
@@ -166,7 +166,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             )
 
     def reset_parameters(self) -> None:
-        """New first values for the head and all tails."""
+        """Initialise the head and all tails again."""
         self.head.reset_parameters()
         for first, second in self.tail:
             first.reset_parameters()
@@ -198,7 +198,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         """The log-probability of targets within their cluster, and 0 for those of others."""
         here = (target >= low) & (target < high)
         if STATE.mode & TAPE:
-            # How many rows belong to a cluster may differ in a later run: all are computed.
+            # The number of rows in a cluster may differ in a replay, so all rows are computed.
             log_p = F.log_softmax(self.tail[i](input), 1)
             own = log_p.gather(1, (target - low).clamp(0, high - low - 1).unsqueeze(1)).squeeze(1)
             return where(here, own, 0.0)
@@ -223,7 +223,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return self._full_log_prob(input, self.head(input))
 
     def predict(self, input: Any) -> Any:
-        """The most probable class of each sample; tails are asked where the head says so."""
+        """The most probable class of each sample; tails run only where the head chooses them."""
         head = self.head(input)
         first = head.argmax(1)
         full = self._full_log_prob(input, head).argmax(1)

@@ -1,6 +1,6 @@
 """MultiheadAttention: the parameters of an attention layer around `ops/nn/multihead.py`.
 
-`sdpa_kernel` is what PyTorch code uses to choose among several attention kernels; here is only one.
+`sdpa_kernel` is accepted for PyTorch code that chooses an attention kernel; here is only one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NonDynamicallyQuantizableLinear(Linear):
-    """The linear map of results, under the name that PyTorch shows for it."""
+    """The output projection, under the class name that PyTorch shows for it."""
 
 
 class MultiheadAttention(Module):
@@ -100,7 +100,7 @@ class MultiheadAttention(Module):
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
-        """Xavier's uniform for projections of inputs, his normal for keys and values, zeros."""
+        """Xavier uniform for input projections, Xavier normal for bias_k and bias_v, else 0."""
         names = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
         for weight in (getattr(self, name) for name in names):
             if weight is not None:
@@ -123,7 +123,7 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """The results of all queries, and the weights of all keys, or None."""
+        """The results of all queries, and the attention weights or None."""
         separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         weights = AttentionWeights(
             self.in_proj_weight,
@@ -153,7 +153,7 @@ class MultiheadAttention(Module):
         )
 
     def _is_fast(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
-        """Whether PyTorch takes another path here, in which a query that sees no key gets NaN."""
+        """Whether PyTorch takes its fast path here, in which a query without keys gets NaN."""
         if self.training or not self.batch_first or query.ndim != 3 or self.num_heads % 2:
             return False
         if query is not key or key is not value or self.in_proj_weight is None:
@@ -176,7 +176,7 @@ class SDPBackend(IntEnum):
 
 @contextmanager
 def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
-    """Accept a choice of kernels; it changes nothing, for all of them are one here."""
+    """Accept a choice of kernels; without effect, because there is only one here."""
     for backend in backends if isinstance(backends, (list, tuple, set)) else [backends]:
         if not isinstance(backend, SDPBackend):
             raise TypeError(f"sdpa_kernel needs an SDPBackend, got {type(backend).__name__}")

@@ -1,8 +1,8 @@
 """Compiled modules: what `tapegrad.compile(module)` returns.
 
-A compiled module is an object of a class made for it, a subclass of the module's own, that shares
-the module's dictionary of attributes: parameters, state, modes and names are one and the same. Only
-`forward` differs. Called by `Module._compiled_copy`.
+A compiled module is an object of a new subclass of the module's class, and shares the module's
+`__dict__`: parameters, state, modes and names are the same objects. Only `forward` differs. Called
+by `Module._compiled_copy`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class CompiledModule(Module):
     def explain(
         self, programs: bool = False, code: str | None = None, *, full: bool = False
     ) -> str:
-        """What calls did, why they were recorded, and which kernels take longest."""
+        """Report what calls did, why they were recorded, and which kernels take longest."""
         compiled: Compiled = self._compiled
         return compiled.explain(programs, code, full=full)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copies and pickles hold the module and are compiled anew."""
+        """Copies and pickles hold the module and are compiled again."""
         return compiled_module, (self._orig_mod, self._compiled.options)
 
 
@@ -45,7 +45,7 @@ def compiled_module(module: Module, options: Options) -> Module:
         "__module__": kind.__module__,
         "_orig_mod": module,
         "_compiled": compiled,
-        # A property, so that no attribute of the shared dictionary stands before it.
+        # A property, so that an attribute in the shared dictionary does not override it.
         "forward": property(lambda self: compiled),
     }
     copy: Module = object.__new__(type(kind.__name__, (CompiledModule, kind), body))

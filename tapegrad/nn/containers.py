@@ -13,7 +13,7 @@ from .parameter import Parameter
 
 
 class _ModuleSequence(Module):
-    """What Sequential and ModuleList share: modules under the names "0", "1", ..."""
+    """Base of Sequential and ModuleList: modules under the names "0", "1", ..."""
 
     def _place(self, index: Any) -> str:
         """The name of the module at an index."""
@@ -80,11 +80,11 @@ class _ModuleSequence(Module):
         return self
 
     def _gap(self, index: int) -> int:
-        """Where to insert, as lists say it."""
+        """The position to insert at, with the rules of `list.insert`."""
         return index
 
     def pop(self, key: int) -> Any:
-        """Take the module at an index away and return it."""
+        """Remove and return the module at an index."""
         module = self[key]
         del self[key]
         return module
@@ -139,7 +139,7 @@ class Sequential(_ModuleSequence):
 
 
 def _repeated(modules: Iterable[Any], times: Any) -> list[Any]:
-    """The same modules, several times over."""
+    """The modules of an iterable, repeated."""
     if not isinstance(times, int):
         raise TypeError(f"modules can be repeated a whole number of times, got {times!r}")
     if times <= 0:
@@ -213,12 +213,12 @@ class ModuleDict(Module):
         return key in self._modules
 
     def clear(self) -> None:
-        """Take all modules away."""
+        """Remove all modules."""
         for key in list(self):
             del self[key]
 
     def pop(self, key: str) -> Any:
-        """Take the module under a key away and return it."""
+        """Remove and return the module under a key."""
         module = self[key]
         del self[key]
         return module
@@ -257,7 +257,7 @@ def _described(value: Any) -> str:
 
 
 class _Parameters(Module):
-    """What ParameterList and ParameterDict share."""
+    """Base of ParameterList and ParameterDict."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(f"{self._get_name()} holds parameters and cannot be called")
@@ -320,7 +320,7 @@ class ParameterDict(_Parameters):
 
     def __init__(self, parameters: Any = None) -> None:
         super().__init__()
-        #: the keys in order, and the values that are no parameters
+        #: the keys in order, and the values that are not parameters
         self._keys: dict[str, None] = {}
         self._others: dict[str, Any] = {}
         if parameters is not None:
@@ -377,13 +377,13 @@ class ParameterDict(_Parameters):
         return ParameterDict(dict.fromkeys(keys, default))
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The parameter under a key, which is entered first if there is none."""
+        """The parameter under a key; the default is added if there is none."""
         if key not in self:
             self[key] = default
         return self[key]
 
     def popitem(self) -> tuple[str, Any]:
-        """Take the latest parameter away and return it with its key."""
+        """Remove the latest parameter; returns its key and the parameter."""
         if not len(self):
             raise KeyError("the ParameterDict is empty")
         key = next(reversed(self))
@@ -406,13 +406,13 @@ class ParameterDict(_Parameters):
         return self._parameters.get(key, default)
 
     def pop(self, key: str) -> Any:
-        """Take the parameter under a key away and return it."""
+        """Remove and return the parameter under a key."""
         value = self[key]
         del self[key]
         return value
 
     def clear(self) -> None:
-        """Take all parameters away."""
+        """Remove all parameters."""
         for key in list(self):
             del self[key]
 

@@ -33,11 +33,11 @@ def as_tuple(value: Any, n: int, name: str, least: int) -> tuple[int, ...]:
 
 
 class _ConvNd(Module):
-    """What all of them share: `dims` is the number of dimensions of the window."""
+    """Base of all of them; `dims` is the number of dimensions of the window."""
 
     dims: int
     transposed = False
-    #: the least number of input channels; layers that find it out later begin with 0
+    #: the least number of input channels; 0 for lazy layers, which learn it later
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class _ConvNd(Module):
 
 
 class _Conv(_ConvNd):
-    """What Conv1d, Conv2d and Conv3d share."""
+    """Base of Conv1d, Conv2d and Conv3d."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class Conv3d(_Conv):
 
 
 class _ConvTransposeNd(_ConvNd):
-    """What the transposed convolutions share."""
+    """Base of the transposed convolutions."""
 
     transposed = True
 
@@ -250,7 +250,7 @@ class _ConvTransposeNd(_ConvNd):
         )
 
     def _more(self, input: Any, output_size: Any) -> tuple[int, ...]:
-        """The output padding that gives the wanted size."""
+        """The output padding that gives the requested size."""
         wanted = tuple(operator.index(n) for n in output_size)
         if len(wanted) == input.ndim:
             wanted = wanted[-self.dims :]
@@ -293,7 +293,7 @@ class _ConvTransposeNd(_ConvNd):
 
 
 class ConvTranspose1d(_ConvTransposeNd):
-    """The transpose of `Conv1d`: sequences become longer where that one makes them shorter."""
+    """The transpose of `Conv1d`: it lengthens sequences where `Conv1d` shortens them."""
 
     dims = 1
 

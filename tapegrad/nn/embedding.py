@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _row_of_padding(padding_idx: int | None, rows: int) -> int | None:
-    """The row of padding, counted from the front."""
+    """The index of the padding row, counted from the front."""
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
@@ -43,7 +43,7 @@ def _sizes(layer: Any) -> str:
 
 
 def _limits(layer: Any) -> str:
-    """Options of lookups that differ from their defaults, for texts."""
+    """Lookup options that differ from their defaults, for `repr`."""
     shown = "" if layer.max_norm is None else f", max_norm={layer.max_norm}"
     if layer.norm_type != 2:
         shown += f", norm_type={layer.norm_type}"
@@ -243,7 +243,7 @@ class EmbeddingBag(Module):
 
 
 class _DropoutNd(Module):
-    """What the dropouts share."""
+    """Base of the dropouts."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """Functions of layers, activations and losses: `import tapegrad.nn.functional as F`.
 
-They come from the op table: those entered for this namespace, and those of the main namespace that
+They come from the op table: the functions for this namespace, and those of the main namespace that
 PyTorch has in both.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from ..ops import late, public_functions
 
-#: functions of the main namespace that stand here too
+#: functions of the main namespace that are here too
 SHARED = (
     *("adaptive_avg_pool1d", "avg_pool1d", "celu", "channel_shuffle", "conv1d", "conv2d"),
     *("conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),

@@ -1,7 +1,7 @@
 """Gradients of convolutions as functions, as in `torch.nn.grad`.
 
-In come the shape of what the gradient is for, the other operand and the gradient of the result; out
-comes the gradient, computed by the rules of the convolution.
+Comes in: the shape of the differentiated operand, the other operand, and the gradient of the
+result. Goes out: the gradient, computed by the convolution's own rules.
 """
 
 from __future__ import annotations

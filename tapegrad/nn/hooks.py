@@ -1,8 +1,8 @@
 """Backward hooks of modules, and hooks of all modules.
 
 Inputs and outputs of a hooked module pass through a boundary: a function that returns its tensors
-and, in backward, shows all of their gradients at once to whoever asked. `Module.__call__` runs the
-hooks of all modules, which PyTorch registers through `nn.modules.module`, before a module's own.
+and, in backward, passes all of their gradients at once to the hooks. `Module.__call__` runs the
+global hooks, which PyTorch registers through `nn.modules.module`, before a module's own.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Notify = Callable[[Gradients], Gradients]
 
 
 class HookDict:
-    """A dictionary of hooks, by number, which a module has from the first time it is asked for.
+    """A dictionary of hooks by number, which a module gets on first access.
 
-    Most modules have no hooks: their calls look at `_hooked` alone, and replays compare nothing.
+    Most modules have no hooks: their calls only test `_hooked`, and replays compare nothing.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -40,7 +40,7 @@ class HookDict:
 
 
 def renumber(attributes: dict[str, Any]) -> None:
-    """Give the hooks among the attributes of a module numbers that no other hook gets.
+    """Give the hooks in the attributes of a module numbers that no other hook has.
 
     The numbers of a pickled module may be in use, or be given to the next hook of this program.
     """
@@ -54,31 +54,31 @@ def renumber(attributes: dict[str, Any]) -> None:
 
 
 class _Everywhere:
-    """The hooks that every module has, by kind."""
+    """The global hooks, by kind."""
 
     def __init__(self) -> None:
-        #: by number: a kind and a hook. One dictionary, so that calls of modules look at one thing
+        #: by number: a kind and a hook. One dictionary, so that module calls make one test
         self.hooks: dict[int, tuple[str, Any]] = {}
 
     def of(self, kind: str) -> dict[int, Any]:
-        """Those of a kind, by number."""
+        """The hooks of a kind, by number."""
         return {key: hook for key, (known, hook) in self.hooks.items() if known == kind}
 
     def add(self, kind: str, hook: Any) -> RemovableHandle:
-        """Enter a hook of a kind."""
+        """Add a hook of a kind."""
         handle = add_hook(self.hooks, (kind, hook))
         handle.hooks_dict_ref = lambda: self.of(kind)
         return handle
 
     def registered(self, kind: str, module: Any, name: str, value: Any) -> Any:
-        """What hooks make of something that a module gets under a name."""
+        """The value that a module registers under a name, after the hooks that may replace it."""
         for hook in self.of(kind).values():
             returned = hook(module, name, value)
             value = value if returned is None else returned
         return value
 
     def then(self, kind: str, own: dict[int, Any]) -> list[Any]:
-        """Those of a kind, and after them a module's own."""
+        """The global hooks of a kind, then a module's own."""
         return [*self.of(kind).values(), *own.values()]
 
 
@@ -115,7 +115,7 @@ def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
 def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, name, parameter)` for every parameter that a module gets.
 
-    A parameter that the hook returns takes its place.
+    If the hook returns a parameter, that one is registered instead.
     """
     return EVERYWHERE.add("parameter", hook)
 
@@ -133,8 +133,8 @@ def register_module_module_registration_hook(hook: Callable[..., Any]) -> Remova
 class OlderHook:
     """A hook of `register_backward_hook`.
 
-    Modules that have one may be followed by a change in place, which a view of their result would
-    refuse; so their boundaries copy.
+    Code may change the result of such a module in place, which a view would refuse; so the
+    boundaries of these modules copy.
     """
 
     def __init__(self, hook: Callable[..., Any]) -> None:
@@ -145,9 +145,9 @@ class OlderHook:
 
 
 class _Boundary(Function):
-    """Shows tensors; backward hands their gradients to `notify` and passes on what it returns.
+    """Returns its tensors; backward passes their gradients to `notify` and returns its result.
 
-    The results have the memory of the tensors: packages tell by `data_ptr` that the result of one
+    The results share the tensors' memory: packages recognize by `data_ptr` that the result of one
     module is the input of another.
     """
 
@@ -199,7 +199,7 @@ class BackwardHooks:
             self.after = ()
             return result
         passed = self._passed(result, self._outputs_known)
-        make = getattr(type(result), "_make", type(result))  # a namedtuple takes its fields apart
+        make = getattr(type(result), "_make", type(result))  # namedtuples take fields one by one
         return make(passed)
 
     def _outputs_known(self, gradients: Gradients) -> Gradients:
@@ -207,7 +207,7 @@ class BackwardHooks:
             gradients = _replaced(hook(self.module, gradients), gradients, "grad_output")
         self.grad_output = gradients
         if not self.has_inputs:
-            # No gradient will reach the inputs, so this is the moment.
+            # No gradient will reach the inputs, so call these hooks now.
             for hook in self.after:
                 returned = hook(self.module, (None,) * self.inputs, gradients)
                 given = returned if isinstance(returned, (tuple, list)) else (returned,)
@@ -220,7 +220,7 @@ class BackwardHooks:
 
     def _inputs_known(self, gradients: Gradients) -> Gradients:
         if self.grad_output is None:
-            # A second backward pass came to the inputs, and not from the results.
+            # A second backward pass reached the inputs without passing the results.
             return gradients
         for hook in self.after:
             returned = hook(self.module, gradients, self.grad_output)
@@ -229,7 +229,7 @@ class BackwardHooks:
         return gradients
 
     def _passed(self, values: Sequence[Any], notify: Notify) -> list[Any]:
-        """`values` with their tensors replaced by what a boundary makes of them."""
+        """`values` with their tensors passed through a boundary."""
         places = [i for i, x in enumerate(values) if isinstance(x, Tensor) and x.requires_grad]
         results = list(values)
         if not places:
@@ -249,7 +249,7 @@ class BackwardHooks:
 
 
 def _replaced(returned: Any, gradients: Gradients, what: str) -> Gradients:
-    """What a hook returned, or the gradients it was shown if that is None."""
+    """The gradients that a hook returned, or those it received if it returned None."""
     if returned is None:
         return gradients
     new = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
@@ -262,7 +262,7 @@ def _replaced(returned: Any, gradients: Gradients, what: str) -> Gradients:
 
 
 class GlobalHooks(Mapping[int, Any]):
-    """The hooks of one kind that every module has, as PyTorch keeps them in a dictionary."""
+    """The global hooks of one kind, in a dictionary as in PyTorch."""
 
     def __init__(self, kind: str, place: int | None = None) -> None:
         self._kind, self._place = kind, place
@@ -281,18 +281,18 @@ class GlobalHooks(Mapping[int, Any]):
         return len(self._all())
 
     def clear(self) -> None:
-        """Take all of them away."""
+        """Remove all of them."""
         for key in self._all():
             EVERYWHERE.hooks.pop(key, None)
 
     def replace(self, hooks: Mapping[int, Any] | None) -> None:
-        """Take all of them away, and put others in their place."""
+        """Replace all of them by others."""
         new = dict(hooks or {})
         self.clear()
         EVERYWHERE.hooks.update({key: (self._kind, hook) for key, hook in new.items()})
 
 
-#: by the names that PyTorch has for them
+#: by PyTorch's names
 GLOBAL_HOOKS = {
     "_global_backward_pre_hooks": GlobalHooks("backward_pre"),
     "_global_backward_hooks": GlobalHooks("backward"),

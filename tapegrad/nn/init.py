@@ -1,4 +1,4 @@
-"""Filling parameters with their first values, in place and without recording."""
+"""Fills parameters with their initial values, in place and without recording."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..core.modes import no_grad
 from ..core.tensor import wrap
 from ..ops.creation import CREATION
 
-#: what leaves the size of its input about as it is
+#: functions that roughly keep the scale of their input
 _LINEAR = (
     *("linear", "sigmoid", "conv1d", "conv2d", "conv3d"),
     *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
@@ -76,7 +76,7 @@ def trunc_normal_(
         if high - low < _SMALL_SHARE:
             drawn = _tail(tensor.numel(), mean, std, a, b, generator).reshape(tensor.shape)
         else:
-            # In float64, where uniform numbers are next to never the ends, which become infinite.
+            # In float64, where uniform numbers almost never equal the ends, which map to infinity.
             drawn = CREATION["rand"](tensor.shape, generator=generator, dtype=float64)
             drawn = (drawn * (high - low) + low).erfinv() * (std * math.sqrt(2.0)) + mean
         return tensor.copy_(drawn.clamp(a, b))
@@ -87,7 +87,7 @@ _SMALL_SHARE = 1e-9
 
 
 def _tail(count: int, mean: float, std: float, a: float, b: float, generator: Any) -> Any:
-    """Normal numbers far from their mean: uniform ones, of which the likely are kept."""
+    """Normal numbers far from their mean, by rejection from an exponential distribution."""
     peak = min(max(mean, a), b)
     out = np.empty(0)
     while out.size < count:
@@ -128,7 +128,7 @@ def eye_(tensor: Any) -> Any:
 
 
 def dirac_(tensor: Any, groups: int = 1) -> Any:
-    """Weights of a convolution that hand their channels on, as far as there are as many."""
+    """Weights of a convolution that pass channels through, as far as there are as many."""
     if tensor.ndim not in (3, 4, 5):
         raise ValueError(f"dirac_ needs 3, 4 or 5 dimensions, got shape {tuple(tensor.shape)}")
     rows, columns, *sizes = tensor.shape
@@ -245,7 +245,7 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Any:
 
 
 def _older(function: Any) -> Any:
-    """A function under the name that it had before it got an underscore."""
+    """A function under its older name, without the underscore."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

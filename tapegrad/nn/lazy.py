@@ -58,7 +58,7 @@ class LazyModuleMixin:
             self.__class__ = self.cls_to_become  # type: ignore[assignment]
 
     def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
-        """Shapes and first values of the parameters, from the arguments of a call."""
+        """Set shapes and initial values of the parameters, from the arguments of a call."""
         raise NotImplementedError(
             f"initialize_parameters is not implemented for {type(self).__name__}"
         )
@@ -71,15 +71,15 @@ class LazyModuleMixin:
 
 
 class _Lazy(LazyModuleMixin, Module):
-    """What lazy layers share; `becomes` is the class of the finished layer."""
+    """Base of lazy layers; `becomes` is the class of the finished layer."""
 
     becomes: type[Module]
 
     def reset_parameters(self) -> None:
-        """First values, once there are shapes."""
+        """Set the initial values, once there are shapes."""
         if self.has_uninitialized_params():
             return
-        # While the layer is made, its parameters are still empty.
+        # In the constructor the parameters are still empty.
         if all(p is None or p.numel() for p in self._parameters.values()):
             self.becomes.reset_parameters(self)  # type: ignore[attr-defined]
 
@@ -133,7 +133,7 @@ class LazyLinear(_Lazy, Linear):
 
 
 class _LazyFilters(_Lazy):
-    """What lazy convolutions share."""
+    """Base of lazy convolutions."""
 
     dims: int
     groups: int
@@ -261,7 +261,7 @@ class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
 
 
 class _LazyNorm(_Lazy):
-    """What lazy batch and instance norms share."""
+    """Base of lazy batch and instance norms."""
 
     num_features: int
 

@@ -1,4 +1,4 @@
-"""Linear maps and changes of shape."""
+"""Linear layers, and layers that change shapes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def new_parameter(*shape: int, device: Any = None, dtype: Any = None) -> Paramet
 
 
 def checked_size(value: Any, name: str, owner: Module, least: int = 0) -> int:
-    """A size given to a layer, or an error that names it."""
+    """Check a size given to a layer; the error names it."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         kind = type(owner).__name__
         raise ValueError(f"{kind}: {name} must be an integer of at least {least}, got {value!r}")
@@ -81,7 +81,7 @@ class Unflatten(Module):
 
 
 def _accept_sizes(init: Callable[P, None]) -> Callable[P, None]:
-    """Let the sizes of `Linear` be named as in GT; `help` shows PyTorch's names."""
+    """Accept GT's names for the sizes of `Linear`; `help` shows PyTorch's names."""
 
     @wraps(init)
     def __init__(*args: P.args, **kwargs: P.kwargs) -> None:

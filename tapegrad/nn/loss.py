@@ -238,7 +238,7 @@ class HingeEmbeddingLoss(_Loss):
 
 
 class _MarginLoss(_Loss):
-    """What losses with a margin share."""
+    """Base of losses with a margin."""
 
     def __init__(
         self,

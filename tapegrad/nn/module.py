@@ -79,7 +79,7 @@ class Module(StateDict):
                 else f"{type(self).__name__}.__init__() takes 1 positional argument but "
                 f"{len(args) + 1} were given"
             )
-        # Straight into __dict__: __setattr__ looks at these dictionaries.
+        # Directly into __dict__, because __setattr__ reads these dictionaries.
         self.__dict__.update(
             training=True,
             _parameters={},
@@ -101,7 +101,7 @@ class Module(StateDict):
     # -- calling -----------------------------------------------------------------------------
 
     if TYPE_CHECKING:
-        # A module is called like its `forward`, whatever a subclass makes of that.
+        # For type checkers: a module is called with the signature of its `forward`.
         def __call__(self: _HasForward[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
     else:
 
@@ -147,7 +147,7 @@ class Module(StateDict):
     def _run_after_failure(
         self, hook: Callable[..., Any], with_kwargs: bool, args: Any, kwargs: Any, result: Any
     ) -> None:
-        """Run a hook with `always_call`; the first error is the one that the caller gets to see."""
+        """Run a hook with `always_call` after an error; the caller gets the first error."""
         try:
             _run_forward_hook(hook, with_kwargs, self, args, kwargs, result)
         except Exception as error:
@@ -262,11 +262,11 @@ class Module(StateDict):
         self._put("_parameters", name, param)
 
     def _put(self, group: str, name: str, value: Any) -> None:
-        """Enter something under a name."""
+        """Add an entry under a name."""
         self.__dict__[group][name] = value
 
     def _drop(self, group: str, name: str) -> None:
-        """Take away what stands under a name."""
+        """Remove the entry under a name."""
         del self.__dict__[group][name]
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -310,7 +310,7 @@ class Module(StateDict):
             if "_modules" not in attributes:
                 self._check_name(name, "module", "_modules")  # which raises
             self._forget(name, "_modules")
-            self._put_module(name, value)  # whatever attribute the class has under this name
+            self._put_module(name, value)  # even if the class has an attribute of this name
         elif isinstance(value, Buffer):
             self._register_given(name, value, value.persistent)
         elif name in attributes.get("_modules", ()):
@@ -321,7 +321,7 @@ class Module(StateDict):
             object.__setattr__(self, name, value)
 
     def _register_given(self, name: str, value: Any, persistent: bool) -> None:
-        """Register a buffer that became an attribute, by a method that may be a subclass's."""
+        """Register a buffer that was set as an attribute; subclasses may override the method."""
         register: Any = self.register_buffer
         own = register.__func__ is not Module.register_buffer
         if not own or "persistent" in inspect.signature(register).parameters:
@@ -335,7 +335,7 @@ class Module(StateDict):
         register(name, value)
 
     def _forget(self, name: str, group: str) -> None:
-        """Drop what stands under a name in another group, before something new takes it."""
+        """Remove a name from the other groups, before a new value gets it."""
         for other in ("_parameters", "_buffers", "_modules"):
             if other != group:
                 self.__dict__.get(other, {}).pop(name, None)
@@ -453,7 +453,7 @@ class Module(StateDict):
         recurse: bool = True,
         remove_duplicate: bool = True,
     ) -> Iterator[tuple[str, Any]]:
-        """What a function finds in each module, as (name, value) pairs, with dotted names."""
+        """The (name, value) pairs that a function returns for each module, with dotted names."""
         seen: set[int] = set()
         modules: Any = [(prefix, self)]
         if recurse:
@@ -506,13 +506,13 @@ class Module(StateDict):
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Ask for gradients of all parameters, or no longer ask."""
+        """Set `requires_grad` of all parameters."""
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters."""
+        """Clear the gradients of all parameters."""
         for parameter in self.parameters():
             parameter.zero_grad(set_to_none)
 
@@ -574,7 +574,7 @@ class Module(StateDict):
         return self.to(f"cuda:{device}" if isinstance(device, int) else device or "cuda")
 
     def to_empty(self, *, device: Any = None, recurse: bool = True) -> Self:
-        """Move to a device without the values, which are not set there."""
+        """Move to a device without copying the values: memory there is uninitialized."""
         place = None if device is None else as_device(device)
 
         def unset(x: Tensor) -> Any:
@@ -583,14 +583,14 @@ class Module(StateDict):
         return self._apply(unset, recurse)
 
     def share_memory(self) -> Self:
-        """Move to memory that processes forked from this one share with it."""
+        """Move to memory that this process shares with its forked children."""
         for lazy in (*self.parameters(), *self.buffers()):
             if hasattr(lazy, "materialize"):
                 lazy.share_memory_()  # type: ignore[attr-defined,unused-ignore]
         return self._apply(_shared)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over the attributes of a pickled module; those that it lacks are empty."""
+        """Restore the attributes of a pickled module; missing ones are empty."""
         Module.__init__(self)
         self.__dict__.update(state)
         renumber(self.__dict__)
@@ -605,7 +605,7 @@ class Module(StateDict):
         return type(self).__name__
 
     def extra_repr(self) -> str:
-        """What stands in the parentheses of this module's own line; subclasses write this."""
+        """The text in the parentheses of this module's own line; subclasses write this."""
         return ""
 
     def __repr__(self) -> str:
@@ -637,7 +637,7 @@ def _run_forward_hook(
 
 
 def check_module(name: str, module: Any) -> None:
-    """Refuse what cannot be registered as a module, and say what to give instead."""
+    """Raise unless `module` can be registered as a module; the error says what to pass instead."""
     if module is None or isinstance(module, Module):
         return
     found, way_out = type(module).__name__, ""
@@ -654,7 +654,7 @@ def check_module(name: str, module: Any) -> None:
 def _shared(x: Tensor) -> Tensor:
     array = x._array
     if not isinstance(array, np.ndarray):
-        return x  # memory of a GPU is shared already, as far as it can be
+        return x  # memory of a GPU cannot be shared any further
     return wrap(storage.shared_copy(array))
 
 

@@ -40,7 +40,7 @@ class _Affine(Module):
 
 
 class _NormBase(_Affine):
-    """What batch and instance norm share: weights and running statistics for each channel."""
+    """Base of batch and instance norm: weights and running statistics for each channel."""
 
     running_mean: Any
     running_var: Any
@@ -75,7 +75,7 @@ class _NormBase(_Affine):
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
-        """Forget the statistics of the batches seen so far."""
+        """Reset the running statistics."""
         if self.track_running_stats:
             init.zeros_(self.running_mean)
             init.ones_(self.running_var)
@@ -98,7 +98,7 @@ class _NormBase(_Affine):
 
 
 class _BatchNorm(_NormBase):
-    """What the batch norms share; `ranks` are the numbers of dimensions they take."""
+    """Base of the batch norms; `ranks` are the numbers of dimensions they take."""
 
     ranks: tuple[int, ...]
 
@@ -127,13 +127,13 @@ class _BatchNorm(_NormBase):
             )
 
     def _factor(self) -> Any:
-        """By how much the running statistics move towards those of this batch."""
+        """The weight of this batch in the running statistics."""
         if self.momentum is not None:
             return self.momentum
         if not self._tracks():
             return 0.0
-        # Without a momentum the statistics are the mean over all batches. On a tape the count
-        # stays a tensor: it is another one in a later run.
+        # Without a momentum the statistics are the mean over all batches. On a tape the count stays
+        # a tensor, because its value differs in later runs.
         count = self.num_batches_tracked
         return 1.0 / ((count.double() if STATE.mode & TAPE else float(count)) + 1.0)
 
@@ -187,7 +187,7 @@ class BatchNorm3d(_BatchNorm):
 
 
 class _InstanceNorm(_NormBase):
-    """What the instance norms share; `rank` counts the batch dimension."""
+    """Base of the instance norms; `rank` counts the batch dimension."""
 
     rank: int
 
@@ -376,7 +376,7 @@ class GroupNorm(_Affine):
 
 
 class _AcrossChannels(Module):
-    """What the norms over neighbouring channels share."""
+    """Base of the norms over neighbouring channels."""
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()

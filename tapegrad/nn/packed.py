@@ -1,8 +1,8 @@
-"""PackedSequence: sequences of several lengths as the rows of one tensor, step after step.
+"""PackedSequence: sequences of several lengths as the rows of one tensor, ordered by step.
 
-Recurrent layers take and return it. Row blocks belong to steps: the first `batch_sizes[0]` rows are
-the first step of all sequences, the longest sequence first, then come those of the second step of
-the sequences that have one, and so on.
+Recurrent layers take and return it. The first `batch_sizes[0]` rows are the first step of all
+sequences, the longest sequence first; then follows the second step of all sequences that have one,
+and so on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def invert_permutation(permutation: Any) -> Any:
 class PackedSequence(_Packed):
     """Rows of several sequences; made by `pack_padded_sequence`, rarely by hand.
 
-    `sorted_indices` says which sequence stands at which place, if they were not sorted by length.
+    `sorted_indices` is the order of the sequences by length, if they were not sorted before.
     """
 
     __slots__ = ()
@@ -56,7 +56,7 @@ class PackedSequence(_Packed):
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
     def _with(self, data: Any) -> Self:
-        """The same places with other data."""
+        """The same sequence lengths with other data."""
         if data is self.data:
             return self
         indices = [
@@ -70,7 +70,7 @@ class PackedSequence(_Packed):
         return self._with(self.data.to(*args, **kwargs))
 
     def cpu(self) -> Self:
-        """This sequence in the computer's own memory."""
+        """This sequence on the CPU."""
         return self.to("cpu")
 
     def cuda(self, device: Any = None) -> Self:

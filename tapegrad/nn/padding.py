@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _Pad(Module):
-    """What they share: `dims` dimensions, counted from the last, and the mode of `F.pad`."""
+    """Base of these layers: `dims` dimensions, counted from the last, and the mode of `F.pad`."""
 
     dims: int
     mode: str
@@ -149,18 +149,18 @@ class ReplicationPad3d(_ReplicationPadNd):
 
 
 class CircularPad1d(_Pad):
-    """Borders that go on with a sequence from its other end."""
+    """Borders that continue a sequence from its other end."""
 
     dims, mode = 1, "circular"
 
 
 class CircularPad2d(_Pad):
-    """Borders that go on with an image from its other edge."""
+    """Borders that continue an image from its opposite edge."""
 
     dims, mode = 2, "circular"
 
 
 class CircularPad3d(_Pad):
-    """Borders that go on with a volume from its other face."""
+    """Borders that continue a volume from its opposite face."""
 
     dims, mode = 3, "circular"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _MaxPoolNd(Module):
-    """What the max pools share."""
+    """Base of the max pools."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class MaxPool3d(_MaxPoolNd):
 
 
 class _MaxUnpoolNd(Module):
-    """What the inverses of max pools share."""
+    """Base of the inverses of max pools."""
 
     dims: int
 
@@ -119,7 +119,7 @@ class MaxUnpool3d(_MaxUnpoolNd):
 
 
 class _AvgPoolNd(Module):
-    """What the average pools share."""
+    """Base of the average pools."""
 
     kernel_size: Ints
     stride: Ints
@@ -159,7 +159,7 @@ class AvgPool1d(_AvgPoolNd):
 
 
 class _AvgPoolOfImages(_AvgPoolNd):
-    """What the average pools over two and three dimensions share."""
+    """Base of the average pools over two and three dimensions."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class AvgPool3d(_AvgPoolOfImages):
 
 
 class _LPPoolNd(Module):
-    """What the pools by p-norms share."""
+    """Base of the pools by p-norms."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ class LPPool3d(_LPPoolNd):
 
 
 class _AdaptiveAvgPoolNd(Module):
-    """What the adaptive averages share."""
+    """Base of the adaptive averages."""
 
     def __init__(self, output_size: int | Sequence[int | None]) -> None:
         super().__init__()
@@ -283,7 +283,7 @@ class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
 
 
 class _AdaptiveMaxPoolNd(Module):
-    """What the adaptive maxima share."""
+    """Base of the adaptive maxima."""
 
     def __init__(
         self, output_size: int | Sequence[int | None], return_indices: bool = False
@@ -324,7 +324,7 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
 
 
 class _FractionalMaxPoolNd(Module):
-    """What the fractional pools share."""
+    """Base of the fractional pools."""
 
     dims: int
 
@@ -374,7 +374,7 @@ class FractionalMaxPool3d(_FractionalMaxPoolNd):
 
 
 class _Windows(Module):
-    """What Unfold and Fold share."""
+    """Base of Unfold and Fold."""
 
     def __init__(
         self, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
@@ -400,7 +400,7 @@ class Unfold(_Windows):
 
 
 class Fold(_Windows):
-    """Columns added up into images: the transpose of `Unfold`."""
+    """Columns summed into images: the transpose of `Unfold`."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Recurrent layers: RNN, LSTM, GRU over whole sequences, and the cells for one step.
 
-The layers hold PyTorch's parameters under PyTorch's names, check what comes in, and call
+The layers hold PyTorch's parameters under PyTorch's names, check their inputs, and call
 `ops/nn/sequence.py`. They take (steps, batch, features), the same without a batch, or a
 PackedSequence.
 """
@@ -33,7 +33,7 @@ def _shape(x: Any) -> tuple[int, ...]:
 
 
 class RNNBase(Module):
-    """What RNN, LSTM and GRU share; `mode` is "RNN_TANH", "RNN_RELU", "LSTM" or "GRU"."""
+    """Base of RNN, LSTM and GRU; `mode` is "RNN_TANH", "RNN_RELU", "LSTM" or "GRU"."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class RNNBase(Module):
             init.uniform_(parameter, -bound, bound)
 
     def flatten_parameters(self) -> None:
-        """Nothing to do: there is no library that wants the parameters in one piece of memory."""
+        """Does nothing: no library needs the parameters in contiguous memory."""
 
     @property
     def all_weights(self) -> list[list[Any]]:
@@ -159,7 +159,7 @@ class RNNBase(Module):
         return hx
 
     def _as_states(self, hx: Any) -> list[Any]:
-        """What came as `hx`, as a list of one or two states."""
+        """The states in `hx`, as a list of one or two."""
         name, found = type(self).__name__, type(hx).__name__
         if STATES[self.mode] == 1:
             if not isinstance(hx, Tensor):
@@ -443,7 +443,7 @@ class GRU(RNNBase):
 
 
 class RNNCellBase(Module):
-    """What the cells share: parameters for one step, and checks of what comes in."""
+    """Base of the cells: parameters for one step, and checks of what comes in."""
 
     def __init__(
         self,
@@ -473,7 +473,7 @@ class RNNCellBase(Module):
             init.uniform_(parameter, -bound, bound)
 
     def _step(self, function: str, input: Any, states: list[Any] | None, count: int) -> Any:
-        """One step, from zeros where no states are given; a state without a batch is for all."""
+        """One step; missing states are 0, and a state without a batch serves the whole batch."""
         name = type(self).__name__
         if input.ndim not in (1, 2):
             raise ValueError(

@@ -1,9 +1,9 @@
 """State dictionaries of modules: saving by dotted names, and loading with strict checks.
 
-`StateDict` is the part of `Module` that has to do with state. Each module of a tree saves and loads
-its own tensors, in `_save_to_state_dict` and `_load_from_state_dict`, which subclasses may override
-and hooks may accompany. What cannot be loaded is reported for the whole tree at once, and leaves
-the tree as it was.
+`StateDict` is the part of `Module` for saving and loading. Each module of a tree saves and loads
+its own tensors, in `_save_to_state_dict` and `_load_from_state_dict`; subclasses may override
+these, and hooks may run around them. All problems of the tree are reported in one error, which
+leaves the tree unchanged.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ EXTRA = "_extra_state"
 
 
 class SavedByParts:
-    """What files may hold as a class and attributes: modules, and the library's hooks on them."""
+    """Base of what files hold as a class and attributes: modules, and the library's hooks."""
 
 
 class IncompatibleKeys(NamedTuple):
-    """What `load_state_dict` found missing and unexpected."""
+    """The missing and unexpected names that `load_state_dict` found."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -54,10 +54,11 @@ class SavedState(OrderedDict[str, Any]):
 
 
 class _Loading(OrderedDict[str, Any]):
-    """The state dict that modules see while they load, and what becomes of their values.
+    """The state dict that modules see while they load; it decides when values are put in place.
 
-    Where nothing but the default runs, values are put in place at the end, if all was well. An
-    override or a hook may want to see them at once: then what they replaced is kept until the end.
+    If only default methods run, values are put in place at the end, if there was no error. If there
+    are overrides or hooks, which may read the new values, they are put in place at once, and the
+    replaced values are kept until the end.
     """
 
     def __init__(self, values: Any, session: _Session) -> None:
@@ -65,7 +66,7 @@ class _Loading(OrderedDict[str, Any]):
         self.session = session
 
     def under(self, prefix: str) -> _Loading:
-        """The part whose names begin with a prefix."""
+        """The items whose names begin with a prefix."""
         return _Loading(((k, v) for k, v in self.items() if k.startswith(prefix)), self.session)
 
 
@@ -91,16 +92,16 @@ class _Session:
         _load(owner, group, name, current, value, self.assign)
 
     def finish(self, good: bool) -> None:
-        """Put the remaining values in place, or take back those that were."""
+        """Put the remaining values in place, or undo those that were put in place."""
         with no_grad():
             for step in self.pending if good else reversed(self.undo):
                 step()
-        self.pending.clear()  # what they hold holds this session
+        self.pending.clear()  # their closures refer to this session
         self.undo.clear()
 
 
 def _is_unset(x: Any) -> bool:
-    """Whether a tensor of a lazy layer waits for its shape."""
+    """Whether a tensor belongs to a lazy layer and has no shape yet."""
     return hasattr(x, "materialize")
 
 
@@ -125,9 +126,9 @@ def add_hook(
     prepend: bool = False,
     flags: Sequence[dict[int, bool]] = (),
 ) -> RemovableHandle:
-    """Enter a hook, in front of the others if asked to; compiled functions look again.
+    """Add a hook, in front of the others if `prepend`; compiled functions check it again.
 
-    `flags` are the dictionaries of what holds for the hook.
+    `flags` are dictionaries of options of the hook.
     """
     key = next(numbers)
     if prepend:
@@ -147,7 +148,7 @@ def add_hook(
 
 
 class StateDict(SavedByParts):
-    """What `Module` has for saving and loading."""
+    """The methods of `Module` for saving and loading."""
 
     _version: int = 1
     _parameters: dict[str, Parameter | None]
@@ -160,18 +161,18 @@ class StateDict(SavedByParts):
     _load_state_dict_post_hooks: dict[int, Any]
 
     def get_extra_state(self) -> Any:
-        """What else to save: a subclass that writes this writes `set_extra_state` too."""
+        """More state to save; a subclass that defines this must define `set_extra_state` too."""
         raise RuntimeError(f"{type(self).__name__} has extra state to load but no get_extra_state")
 
     def set_extra_state(self, state: Any) -> None:
-        """Take over what `get_extra_state` gave."""
+        """Restore the state that `get_extra_state` returned."""
         raise RuntimeError(f"{type(self).__name__} has extra state to save but no set_extra_state")
 
     def _overrides(self, name: str) -> bool:
         return getattr(type(self), name) is not getattr(StateDict, name)
 
     def _own_state(self) -> Iterator[tuple[str, str, Any]]:
-        """The tensors of this module alone that are saved: (group, name, tensor)."""
+        """The tensors that this module itself saves: (group, name, tensor)."""
         for group in ("_parameters", "_buffers"):
             for name, value in self.__dict__[group].items():
                 if value is not None and name not in self._non_persistent_buffers_set:
@@ -190,7 +191,7 @@ class StateDict(SavedByParts):
         return add_hook(self._state_dict_hooks, (hook, True))
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """The older form of it, whose result, if there is one, replaces the state dict."""
+        """The older form of it: if the hook returns a state dict, that one is used."""
         if getattr(hook, "_from_public_api", False):
             raise RuntimeError(
                 f"{hook!r} is a hook of register_state_dict_post_hook already, which allows no "
@@ -199,7 +200,7 @@ class StateDict(SavedByParts):
         return add_hook(self._state_dict_hooks, (hook, False))
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        """Enter the tensors of this module alone; subclasses may override it."""
+        """Save the tensors of this module itself; subclasses may override it."""
         for _, name, value in self._own_state():
             destination[prefix + name] = value if keep_vars else value.detach()
         if self._overrides("get_extra_state"):
@@ -209,7 +210,7 @@ class StateDict(SavedByParts):
         self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
     ) -> Any:
         """Parameters and persistent buffers by dotted name; they share memory with the module."""
-        if args:  # PyTorch's older order
+        if args:  # PyTorch's older order of arguments
             given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
             destination = given.get("destination", destination)
             prefix, keep_vars = given.get("prefix", prefix), given.get("keep_vars", keep_vars)
@@ -253,7 +254,7 @@ class StateDict(SavedByParts):
         return add_hook(self._load_state_dict_post_hooks, hook)
 
     def _upgrade_state(self, state_dict: Any, prefix: str, version: int | None) -> None:
-        """Change what an older version of this module saved to what this one loads."""
+        """Convert the state dict of an older version of this module."""
 
     def _load_from_state_dict(
         self,
@@ -265,9 +266,9 @@ class StateDict(SavedByParts):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Load the tensors of this module alone; subclasses may override it.
+        """Load the tensors of this module itself; subclasses may override it.
 
-        What is wrong goes into the lists.
+        Problems are added to the lists.
         """
         for hook, with_module in list(self._load_state_dict_pre_hooks.values()):
             first = (self,) if with_module else ()
@@ -310,7 +311,7 @@ class StateDict(SavedByParts):
             unexpected.append(key)
 
     def _unexpected(self, state_dict: Any, prefix: str, known: set[str]) -> Iterator[str]:
-        """Names under the prefix that belong neither to this module nor to one in it."""
+        """Names with the prefix that belong neither to this module nor to a child."""
         for key in state_dict:
             if key.startswith(prefix) and key != prefix + EXTRA:
                 name, dot, _ = key[len(prefix) :].partition(".")
@@ -393,7 +394,7 @@ def _load_tree(
 
 
 def _problem(key: str, current: Any, value: Any) -> str | None:
-    """Why a value of a state dict cannot be loaded, if so."""
+    """The reason why a value of a state dict cannot be loaded, or None."""
     if not isinstance(value, Tensor):
         return f"{key!r} must be a Tensor, got {type(value).__name__}"
     if _is_unset(current):

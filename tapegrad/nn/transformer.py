@@ -1,6 +1,6 @@
 """Transformer, its encoder and decoder, and their layers.
 
-In come sequences of vectors and masks, out come sequences of vectors. Masks are those of
+Comes in: sequences of vectors, and masks. Goes out: sequences of vectors. Masks are those of
 `MultiheadAttention`: True, or -inf, where a key is hidden.
 """
 
@@ -53,7 +53,7 @@ def _copies(layer: Module, count: int) -> ModuleList:
 
 
 class _Layer(Module):
-    """What the layers of encoders and decoders share: attention to itself, and a small network."""
+    """Base of the layers of encoders and decoders: attention to itself, and a small network."""
 
     attends_memory: bool
     norm1: LayerNorm
@@ -101,7 +101,7 @@ class _Layer(Module):
         self.activation = _activation(activation)
 
     def _sa_block(self, x: Any, attn_mask: Any, padding: Any, is_causal: bool = False) -> Tensor:
-        """Attention to the sequence itself."""
+        """Self-attention."""
         x = self.self_attn(
             x,
             x,
@@ -114,12 +114,12 @@ class _Layer(Module):
         return self.dropout1(x)
 
     def _network(self, x: Tensor) -> Tensor:
-        """The network on each position by itself."""
+        """The feed-forward network, at each position."""
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
 
 class TransformerEncoderLayer(_Layer):
-    """Attention to the sequence itself, then a network on each position, both with a shortcut.
+    """Self-attention, then a feed-forward network, each with a residual connection.
 
     >>> import tapegrad
     >>> layer = tapegrad.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
@@ -148,7 +148,7 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Attention to the sequence itself, to an encoder's results, then a network."""
+    """Self-attention, attention to an encoder's results, then a feed-forward network."""
 
     attends_memory = True
 
@@ -196,9 +196,9 @@ class TransformerDecoderLayer(_Layer):
 class TransformerEncoder(Module):
     """Copies of an encoder layer, one after the other, then a norm if one is given.
 
-    Evaluated without gradients, padded positions are 0 where PyTorch would use nested tensors
-    (`enable_nested_tensor`), which are not needed here. A mask is used as it is, so nothing depends
-    on whether it is causal.
+    In evaluation without gradients, padded positions are 0 wherever PyTorch would use nested
+    tensors (`enable_nested_tensor`), which are not needed here. Masks are used as they are, so
+    `is_causal` has no effect.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class TransformerEncoder(Module):
         return x if self.norm is None else self.norm(x)
 
     def _is_nested(self, src: Tensor) -> bool:
-        """Whether PyTorch computes on nested tensors here, which have no padded positions."""
+        """Whether PyTorch would use nested tensors here, which have no padded positions."""
         if not self.use_nested_tensor or src.ndim != 3 or STATE.mode & AUTOCAST:
             return False
         layer = self.layers[0]
@@ -248,7 +248,7 @@ class TransformerEncoder(Module):
 
 
 def _emptied(x: Any, padding: Any, mask_check: bool) -> Any:
-    """0 where a sequence is padded; with `mask_check`, only if all are padded at their ends."""
+    """Set padded positions to 0; with `mask_check`, only if all padding is at the ends."""
     hidden = padding if padding.dtype is bool_ else padding == -math.inf
     if mask_check:
         aligned = (hidden[:, 1:] | ~hidden[:, :-1]).all()
@@ -257,7 +257,7 @@ def _emptied(x: Any, padding: Any, mask_check: bool) -> Any:
 
 
 def _can_be_nested(layer: Module) -> bool:
-    """Whether a layer is one that PyTorch runs on nested tensors."""
+    """Whether PyTorch runs a layer on nested tensors."""
     if not isinstance(layer, TransformerEncoderLayer) or layer.norm_first:
         return False
     attention = layer.self_attn

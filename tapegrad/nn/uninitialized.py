@@ -1,6 +1,6 @@
 """Parameters and buffers of lazy layers: a dtype and a device, and no shape yet.
 
-`materialize` gives them a shape; they stay the same objects then. Loading a state dict does it too.
+`materialize` gives them a shape, and they stay the same objects. Loading a state dict does so too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class UninitializedTensorMixin:
-    """What parameters and buffers without a shape share."""
+    """Base of parameters and buffers without a shape."""
 
 
 def _no_shape(self: Tensor) -> NoReturn:
@@ -51,7 +51,7 @@ def _conversion(name: str, dtype: Any) -> Any:
 
 
 def _refuse_more(kind: Any) -> Any:
-    """Refuse methods that read no elements, and no operation would refuse therefore."""
+    """Make methods raise that read no elements, because no operation would refuse them."""
     for name in (
         *("__len__", "data_ptr", "dim", "element_size", "is_contiguous", "item", "ndimension"),
         *("nelement", "numel", "numpy", "storage", "stride", "tolist"),
@@ -65,14 +65,14 @@ def _refuse_more(kind: Any) -> Any:
 
 
 def _converted(self: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-    """The device and dtype that `.to(...)` leads to."""
+    """The device and dtype after `.to(...)`."""
     nothing: Any = CREATION["empty"]((0,), device=self.device, dtype=self.dtype)
     made = nothing.to(*args, **kwargs)
     return made.device, made.dtype
 
 
 def _materialize(self: Tensor, shape: Any, device: Any, dtype: Any) -> None:
-    """Unset values of a shape, in place of nothing."""
+    """Give a tensor a shape, with uninitialized values."""
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     made = CREATION["empty"](sizes, device=device or self.device, dtype=dtype or self.dtype)
     self._array = made._array
@@ -80,7 +80,7 @@ def _materialize(self: Tensor, shape: Any, device: Any, dtype: Any) -> None:
 
 def _forget_shape(self: Any) -> None:
     array = self._array
-    if array.__class__ is np.ndarray:  # one on another device has no elements, that is all
+    if array.__class__ is np.ndarray:  # on other devices, the array just stays empty
         self._array = unset(array)
 
 
@@ -102,7 +102,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
         return self
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
-        """Become a parameter of a shape, with unset values."""
+        """Become a parameter of a shape, with uninitialized values."""
         _materialize(self, shape, device, dtype)
         self.__class__ = Parameter  # type: ignore[assignment]
 
@@ -143,7 +143,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
         return self
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
-        """Become a buffer of a shape, with unset values."""
+        """Become a buffer of a shape, with uninitialized values."""
         _materialize(self, shape, device, dtype)
         self.__class__ = Buffer  # type: ignore[assignment]
 

@@ -68,7 +68,7 @@ class UpsamplingNearest2d(Upsample):
 
 
 class UpsamplingBilinear2d(Upsample):
-    """`Upsample` with mode "bilinear", corners staying where they are."""
+    """`Upsample` with mode "bilinear" and aligned corners."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """Channels dealt out: one of each group, then the next ones."""
+    """Interleaves the channels of groups: the first of each group, then the second of each."""
 
     def __init__(self, groups: int) -> None:
         super().__init__()

@@ -102,8 +102,7 @@ class Archive:
         return SavingError(f"{self.source.name}: {reason}")
 
     def _guarded(self, action: Callable[[], Any]) -> Any:
-        """Turn any error into a SavingError: a damaged archive makes zipfile raise nearly
-        anything."""
+        """Raise any error as SavingError: a damaged archive makes zipfile raise nearly anything."""
         try:
             return action()
         except (MemoryError, KeyboardInterrupt):

@@ -1,8 +1,8 @@
 """PyTorch's paths to layers: `from tapegrad.nn.modules.transformer import TransformerEncoder`.
 
-The layers live in the files of `tapegrad.nn`, which are cut differently. Each module that PyTorch
-has in `torch.nn.modules` exists here too and finds every layer of `tapegrad.nn` by its name, and
-what else PyTorch code asks these modules for, such as `batchnorm._BatchNorm`.
+The layers are in the files of `tapegrad.nn`, which are organized differently. Each module of
+`torch.nn.modules` exists here too. It finds every layer of `tapegrad.nn` by its name, and private
+classes that PyTorch code uses, such as `batchnorm._BatchNorm`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PARENT = __name__.rpartition(".")[0]
 
 
 def _find(name: str) -> Any:
-    """A layer of `tapegrad.nn`, or a class that one of its files keeps for itself."""
+    """A layer of `tapegrad.nn`, or a private class in one of its files."""
     parent = importlib.import_module(_PARENT)
     if name in parent.__all__:
         return getattr(parent, name)
@@ -59,7 +59,7 @@ class _Place(ModuleType):
 
 
 class _ModulePlace(_Place):
-    """`torch.nn.modules.module`, where the hooks of all modules can be replaced too."""
+    """`torch.nn.modules.module`, whose global hooks can be replaced too."""
 
     def __getattr__(self, name: str) -> Any:
         from ..hooks import GLOBAL_HOOKS

@@ -1,4 +1,4 @@
-"""Repeating a number for each dimension, as PyTorch layers do with `torch.nn.modules.utils`."""
+"""Repeats a number for each dimension, as PyTorch layers do with `torch.nn.modules.utils`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
-    """A function that makes a tuple: of an iterable its elements, of anything else n times it."""
+    """A function that makes a tuple: the elements of an iterable, or n times any other value."""
 
     def parse(x: Any) -> tuple[Any, ...]:
         return tuple(x) if isinstance(x, Iterable) else tuple(repeat(x, n))
@@ -29,7 +29,7 @@ def _reverse_repeat_tuple(t: tuple[Any, ...], n: int) -> tuple[Any, ...]:
 
 
 def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
-    """Take a prefix off the names in a state dict, in place; names without it stay."""
+    """Remove a prefix from the names in a state dict, in place."""
     for key in list(state_dict):
         if key.startswith(prefix):
             state_dict[key.removeprefix(prefix)] = state_dict.pop(key)

@@ -14,7 +14,7 @@ from ...ops.creation import CREATION
 from ...ops.reduce.statistics import norm
 from ...ops.shape.joining import stack
 
-#: the attribute of a parameter that is a shard; `distributed/shards.py`, which is not loaded for it
+#: the attribute that marks a shard, named here so that `distributed/shards.py` is not loaded
 SHARD = "_shard"
 
 
@@ -32,7 +32,7 @@ def _gradients(parameters: Any) -> list[Any]:
 
 
 def _moved(x: Any, dtype: Any, device: Any) -> Any:
-    # `to` does nothing then, but takes longer to find out: clipping often meets small tensors.
+    # `to` would do nothing either, but is slower: clipping often meets small tensors.
     return x if x.dtype is dtype and x.device == device else x.to(dtype, device=device)
 
 
@@ -67,15 +67,15 @@ def _finite(total: Any) -> Any:
 
 
 def _norm_of_all_ranks(parameters: list[Any], kind: float) -> Any:
-    """The norm of gradients of which this rank has shards: those of all ranks count.
+    """The norm of sharded gradients, over the shards of all ranks.
 
-    Parameters that are not divided count once. All ranks call it.
+    Parameters that are not sharded count once. All ranks call it.
     """
     from ...distributed.shards import shard_of
     from ...ops.collective.group import MAX, SUM
     from ...ops.collective.reducing import all_reduce
 
-    # Ranks may have no elements of a parameter, so its dtype is not that of what they have.
+    # A rank may have no elements of a parameter, so take the dtype from the parameters.
     dtype = max((p.dtype for p in parameters), key=lambda d: d.itemsize)
     groups: dict[Any, list[Any]] = {}
     for p in parameters:
@@ -115,8 +115,8 @@ def clip_grad_norm_(
 ) -> Any:
     """Scale the gradients of parameters, in place, so that their total norm is at most max_norm.
 
-    Returns the total norm before that. Of parameters that `fully_shard` has divided, the shards of
-    all ranks count, and all ranks call this.
+    Returns the total norm before clipping. If `fully_shard` divided the parameters, the shards of
+    all ranks count, and all ranks must call this.
     """
     parameters = _listed(parameters)
     if any(hasattr(p, SHARD) for p in parameters):

@@ -1,7 +1,7 @@
 """Attributes of single modules that are computed when they are read.
 
-The older weight norm and spectral norm use it. A module gets a class of its own kind with
-properties; what computes them stands in the module, so that copies and pickles have it too.
+The older weight norm and spectral norm use it. A module gets a new class with properties; the
+functions that compute them are stored in the module, so that copies and pickles have them too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _with_properties(kind: type, names: tuple[str, ...]) -> type:
 
 
 def settle(module: Any) -> None:
-    """Give a module the class that has its computed attributes."""
+    """Give a module the class with its computed attributes."""
     kind = type(module)
     plain = kind.__bases__[0] if "_computed_names" in vars(kind) else kind
     names = tuple(sorted(module.__dict__.get("_computed", ())))
@@ -41,13 +41,13 @@ def settle(module: Any) -> None:
 
 
 def add(module: Any, name: str, function: Callable[[Any], Any]) -> None:
-    """From now on the attribute is what `function(module)` returns."""
+    """Compute an attribute with `function(module)` from now on."""
     module.__dict__.setdefault("_computed", {})[name] = function
     settle(module)
 
 
 def remove(module: Any, name: str) -> None:
-    """The attribute is no longer there."""
+    """Remove a computed attribute."""
     del module.__dict__["_computed"][name]
     if not module.__dict__["_computed"]:
         del module.__dict__["_computed"]

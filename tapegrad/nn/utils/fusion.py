@@ -1,4 +1,4 @@
-"""Batch norm, as it stands after training, folded into the layer before it."""
+"""Folds the batch norm of a trained model into the layer before it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..parameter import Parameter
 def _folded(
     weight: Any, bias: Any, bn: Any, spread: tuple[int, ...]
 ) -> tuple[Parameter, Parameter]:
-    """Weight and bias with the statistics, scale and shift of a batch norm in them."""
+    """Weight and bias that include the statistics, scale and shift of a batch norm."""
     mean, var, eps, scale, shift = bn
     with no_grad():
         factor = (var + eps).rsqrt()
@@ -36,7 +36,7 @@ def fuse_conv_bn_weights(
     bn_b: Any,
     transpose: bool = False,
 ) -> tuple[Parameter, Parameter]:
-    """Weight and bias of one convolution that does what a convolution and a batch norm do."""
+    """Weight and bias of one convolution that equals a convolution and a batch norm."""
     ones = (1,) * (conv_w.ndim - 2)
     spread = (1, -1, *ones) if transpose else (-1, 1, *ones)
     return _folded(conv_w, conv_b, (bn_rm, bn_rv, bn_eps, bn_w, bn_b), spread)
@@ -45,7 +45,7 @@ def fuse_conv_bn_weights(
 def fuse_linear_bn_weights(
     linear_w: Any, linear_b: Any, bn_rm: Any, bn_rv: Any, bn_eps: float, bn_w: Any, bn_b: Any
 ) -> tuple[Parameter, Parameter]:
-    """Weight and bias of one linear map that does what a linear map and a batch norm do."""
+    """Weight and bias of one linear map that equals a linear map and a batch norm."""
     return _folded(linear_w, linear_b, (bn_rm, bn_rv, bn_eps, bn_w, bn_b), (-1, 1))
 
 
@@ -58,7 +58,7 @@ def _copied(layer: Any, bn: Any) -> Any:
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
-    """A convolution that does what `bn(conv(x))` does in evaluation."""
+    """A convolution that equals `bn(conv(x))` in evaluation."""
     fused = _copied(conv, bn)
     fused.weight, fused.bias = fuse_conv_bn_weights(
         fused.weight,
@@ -74,7 +74,7 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
-    """A linear map that does what `bn(linear(x))` does in evaluation."""
+    """A linear map that equals `bn(linear(x))` in evaluation."""
     fused = _copied(linear, bn)
     if linear.out_features != bn.num_features and bn.num_features != 1:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Making a module without computing its first values."""
+"""Makes a module without computing its initial values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FILLING = [name for name in vars(init) if name.endswith("_") and not name.start
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """A module whose parameters are not set, for values that will be loaded anyway.
+    """A module with uninitialized parameters, for values that will be loaded anyway.
 
     >>> import tapegrad
     >>> tapegrad.nn.utils.skip_init(tapegrad.nn.Linear, 3, 2)

@@ -21,7 +21,7 @@ from .weight_norm import norm_except_dim, scaled
 
 
 class _WeightNorm(Module):
-    """A weight as lengths times directions."""
+    """A weight as norms times directions."""
 
     def __init__(self, dim: int | None = 0) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     parametrize.register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
 
     def load_older(state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Names that `nn.utils.weight_norm` saves."""
+        """Load a state dict with the names of `nn.utils.weight_norm`."""
         older = [f"{prefix}{name}_{end}" for end in "gv"]
         if all(key in state_dict for key in older):
             for i, key in enumerate(older):
@@ -50,7 +50,7 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
 
 
 class _SpectralNorm(Module):
-    """A weight divided by its largest singular value, which power iteration follows."""
+    """A weight divided by its largest singular value, which power iteration tracks."""
 
     _u: Any
     _v: Any
@@ -85,7 +85,7 @@ class _SpectralNorm(Module):
         matrix = as_matrix(weight, self.dim)
         if self.training:
             self._iterate(matrix, self.n_power_iterations)
-        # The next call changes them, and backward may still need what they are now.
+        # The next call changes them, but backward may still need the current values.
         u, v = self._u.clone(), self._v.clone()
         return weight / u.dot(matrix.mv(v))
 
@@ -211,7 +211,7 @@ class _Orthogonal(Module):
         else:
             more = CREATION["randn"](*tall.shape[:-2], n, n - k, dtype=q.dtype, device=q.device)
             self.base = _orthogonalized(cat([tall, more], -1))
-        # Minus the identity is what all maps make the identity of.
+        # All maps map minus the identity to the identity.
         return -_eye(q, max(n, k))[: q.shape[-2], : q.shape[-1]].expand(q.shape)
 
 

@@ -1,8 +1,8 @@
 """Parametrizations: a parameter computed from others, each time it is read.
 
 `register_parametrization` moves the tensor into a `ParametrizationList` under
-`module.parametrizations`, and gives the module a class of its own on which the name is a property
-that computes the tensor.
+`module.parametrizations`, and gives the module a new class with a property of that name that
+computes the tensor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..containers import ModuleDict, ModuleList
 from ..module import Module
 from ..parameter import Parameter
 
-#: tensors computed since the outermost `cached` began, or None outside of it
+#: tensors computed inside the outermost `cached`, or None outside of it
 _cache: dict[tuple[int, str], Any] | None = None
 
 
@@ -43,7 +43,7 @@ def _register(module: Module, name: str, tensor: Any) -> None:
 
 
 class ParametrizationList(ModuleList):
-    """The parametrizations of one tensor, in order, and what they compute it from."""
+    """The parametrizations of one tensor, in order, and the original tensors."""
 
     original: Any
 
@@ -77,7 +77,7 @@ class ParametrizationList(ModuleList):
             _check_same(made, shape, dtype)
 
     def _inverse(self, value: Any, optional: bool = False) -> Any:
-        """What the parametrizations compute a value from."""
+        """The originals from which the parametrizations compute a value."""
         with no_grad():
             for module in reversed(list(self)):
                 if hasattr(module, "right_inverse"):
@@ -147,7 +147,7 @@ def _no_pickle(self: Any) -> Any:
 def _deep_copy(self: Any, memo: dict[int, Any]) -> Any:
     kind = type(self)
     body = {k: v for k, v in vars(kind).items() if k not in ("__dict__", "__weakref__")}
-    # A class of its own: what is registered on the copy later is not on this module.
+    # A new class, so that later registrations on the copy do not affect this module.
     replica: Any = object.__new__(type(kind.__name__, kind.__bases__, body))
     memo[id(self)] = replica
     object.__setattr__(replica, "__dict__", copy.deepcopy(self.__dict__, memo))
@@ -181,7 +181,7 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def register_parametrization(
     module: Any, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> Any:
-    """Compute a parameter or buffer by a module, from now on and each time it is read.
+    """Compute a parameter or buffer with a module, each time it is read.
 
     >>> from tapegrad import nn
     >>> class Symmetric(nn.Module):
@@ -200,7 +200,7 @@ def register_parametrization(
                 _check_same(made, now.shape, now.dtype)
                 inverse = getattr(parametrization, "right_inverse", None)
                 if inverse is not None:
-                    # Of a result: not everything that it is applied to must be one.
+                    # Invert a result of it: `now` itself may be outside its range.
                     with contextlib.suppress(NotImplementedError):
                         made = inverse(made)
                 if not isinstance(made, Tensor):
@@ -228,7 +228,7 @@ def register_parametrization(
 
 
 def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: bool = True) -> Any:
-    """Make a tensor an ordinary one again, with its computed value or its original one."""
+    """Make a tensor an ordinary one again, with its computed or its original value."""
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"{tensor_name!r} of {type(module).__name__} is not parametrized")
     parts = module.parametrizations[tensor_name]
@@ -263,7 +263,7 @@ def type_before_parametrizations(module: Module) -> type:
 def transfer_parametrizations_and_params(
     from_module: Any, to_module: Any, tensor_name: str | None = None
 ) -> Any:
-    """Give another module the same parametrizations, with copies of what they compute from."""
+    """Give another module the same parametrizations, with copies of the originals."""
     if not is_parametrized(from_module):
         return to_module
     wanted = list(from_module.parametrizations) if tensor_name is None else [tensor_name]

@@ -1,8 +1,8 @@
-"""Pruning: parameters of which some elements are held at 0 by a mask.
+"""Pruning: a mask keeps some elements of a parameter at 0.
 
-In come a module and the name of a parameter. The parameter becomes `name_orig`, a buffer
-`name_mask` says which elements stay, and before each forward `name` is their product. Pruning the
-same parameter again goes on from the mask that it has. `remove` makes the result permanent.
+Comes in: a module and the name of a parameter. The parameter becomes `name_orig`, a buffer
+`name_mask` says which elements stay, and before each forward `name` is set to their product.
+Pruning the same parameter again continues from its mask. `remove` makes the result permanent.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class BasePruningMethod(SavedByParts, ABC):
     def apply(
         cls, module: Any, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any
     ) -> Any:
-        """Prune a parameter of a module by this method; returns the method that was put there."""
+        """Prune a parameter of a module by this method; returns the hook that was added."""
         method = cls._joined(module, name, *args, **kwargs)
         original = getattr(module, name)
         if importance_scores is None:
@@ -84,7 +84,7 @@ class BasePruningMethod(SavedByParts, ABC):
 
     @classmethod
     def _joined(cls, module: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-        """The new method, behind those that prune the parameter already; their hook goes away."""
+        """Put the new method after those that prune the parameter, and remove their hook."""
         present = _hooks_of(module, name)
         assert len(present) <= 1, (
             f"{name} of {module} has several pruning hooks; a PruningContainer joins them into one"
@@ -113,7 +113,7 @@ class BasePruningMethod(SavedByParts, ABC):
         return t * self.compute_mask(importance_scores, default_mask=default_mask)
 
     def remove(self, module: Any) -> None:
-        """Make the pruned values those of the parameter, and take mask and original away."""
+        """Store the pruned values in the parameter, and remove the mask and the original."""
         name = self._tensor_name
         assert name is not None, f"{module} is not pruned, so there is nothing to remove"
         pruned = self.apply_mask(module)
@@ -157,7 +157,7 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[idx]
 
     def compute_mask(self, t: Any, default_mask: Any) -> Any:
-        """The mask of the last method, which chooses among what `default_mask` has."""
+        """The mask of the last method, which chooses among the elements of `default_mask`."""
         method = self._pruning_methods[-1]
         part = _part_for(method, t, default_mask)
         mask = default_mask.to(dtype=t.dtype).clone()
@@ -191,7 +191,7 @@ class Identity(BasePruningMethod):
     PRUNING_TYPE = "unstructured"
 
     def compute_mask(self, t: Any, default_mask: Any) -> Any:
-        """The mask that there is."""
+        """The mask unchanged."""
         return default_mask
 
     @classmethod
@@ -474,7 +474,7 @@ def _validate_pruning_dim(t: Any, dim: int) -> None:
 
 
 def _compute_nparams_toprune(amount: Any, tensor_size: int) -> int:
-    """How many are pruned: the amount, or a share of the size."""
+    """The number of elements to prune: the amount, or a share of the size."""
     if isinstance(amount, numbers.Integral):
         return int(amount)
     share: int = round(amount * tensor_size)

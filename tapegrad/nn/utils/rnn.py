@@ -30,7 +30,7 @@ def pad_sequence(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Any:
-    """Sequences (length, ...) as one tensor (longest, batch, ...), filled up with a value.
+    """Sequences (length, ...) as one tensor (longest, batch, ...), padded with a value.
 
     >>> import tapegrad
     >>> pad_sequence([tapegrad.ones(2), tapegrad.ones(3)], batch_first=True).tolist()
@@ -60,7 +60,7 @@ def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = Fals
 
 
 def _lengths(lengths: Any, what: str = "") -> list[int]:
-    """Numbers from a tensor or a list; `what` names who asks, where a list would do as well."""
+    """The lengths as numbers; if a list would do, `what` names the caller for the error message."""
     if what and isinstance(lengths, Tensor):
         not_recorded(lengths, f"{what} with lengths in a tensor (give a list of numbers)")
     return [int(n) for n in (lengths.tolist() if hasattr(lengths, "tolist") else lengths)]
@@ -69,7 +69,7 @@ def _lengths(lengths: Any, what: str = "") -> list[int]:
 def pack_padded_sequence(
     input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
-    """Rows of padded sequences step after step, without the padding.
+    """Pack padded sequences: their rows ordered by step, without the padding.
 
     Without `enforce_sorted` the sequences may come in any order; they are sorted by length.
     """

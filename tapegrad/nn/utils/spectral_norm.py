@@ -30,12 +30,12 @@ def output_dim(module: Any) -> int:
 
 
 def random_direction(weight: Any, size: int, eps: float) -> Any:
-    """A random vector of length 1 beside a weight."""
+    """A random vector of length 1, with the dtype and device of a weight."""
     return F.normalize(weight.detach().new_empty(size).normal_(0, 1), dim=0, eps=eps)
 
 
 class SpectralNorm(SavedByParts):
-    """Computes a weight from its original and two vectors, which follow it in training."""
+    """Computes a weight from its original and two singular vectors, updated in training."""
 
     def __init__(
         self, name: str = "weight", n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12
@@ -48,9 +48,9 @@ class SpectralNorm(SavedByParts):
         self.eps = eps
 
     def __call__(self, module: Any) -> Any:
-        """The weight, by the singular vectors as they are."""
+        """The weight, computed with the current singular vectors."""
         weight, u, v = (getattr(module, f"{self.name}_{end}") for end in ("orig", "u", "v"))
-        # The next call changes them, and backward may still need what they are now.
+        # The next call changes them, but backward may still need the current values.
         u, v = u.clone(), v.clone()
         return weight / u.dot(as_matrix(weight, self.dim).mv(v))
 
@@ -102,7 +102,7 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
-    """Make the weight a parameter again, with the value that it has."""
+    """Make the weight a parameter again, with its current value."""
     made = module.__dict__.get("_computed", {}).get(name)
     if not isinstance(made, SpectralNorm):
         raise ValueError(f"{name!r} of {type(module).__name__} has no spectral norm")

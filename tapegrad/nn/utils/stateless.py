@@ -1,4 +1,4 @@
-"""Calling a module with other parameters and buffers than its own."""
+"""Calls a module with other parameters and buffers than its own."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from ...core.tensor import Tensor
 from ..module import Module
 
-#: in place of the value of a name that a module does not have
+#: stands for the value of a name that a module does not have
 _ABSENT: Any = object()
 
 
 def _entries(module: Module, name: str) -> tuple[dict[str, Any], str] | None:
-    """The mapping in which the module of a dotted name has it, and the last part of the name.
+    """The mapping that holds the value of a dotted name, and the last part of the name.
 
     None if there is no such module. A plain attribute is in the mapping of all attributes.
     """
@@ -34,7 +34,7 @@ def _entries(module: Module, name: str) -> tuple[dict[str, Any], str] | None:
 
 
 def _tied(own: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Values for all names of what one of the given names stands for."""
+    """Extend `values` to all names of the same tensors."""
     given: dict[int, tuple[str, Any]] = {}
     for name, value in values.items():
         if name not in own:
@@ -74,7 +74,7 @@ def _replaced(module: Module, values: dict[str, Any], tie: bool, strict: bool) -
     finally:
         for name, entries, last, before in reversed(kept):
             if name in values:
-                values[name] = entries.get(last)  # which the call may have replaced
+                values[name] = entries.get(last)  # the call may have replaced it
             if before is _ABSENT:
                 entries.pop(last, None)
             else:
@@ -92,7 +92,7 @@ def functional_call(
 ) -> Any:
     """Call a module with tensors in place of the parameters and buffers of the same names.
 
-    One mapping has the tensors that the module has at the end of the call: some may be replaced.
+    If one mapping is given, it has the module's tensors after the call: some may be replaced.
 
     >>> import tapegrad
     >>> layer = tapegrad.nn.Linear(2, 1)

@@ -1,4 +1,4 @@
-"""Weights as a length times a direction (Salimans and Kingma, 2016).
+"""Weights as a norm times a direction (Salimans and Kingma, 2016).
 
 `parametrizations.weight_norm` does the same; this is the older form, whose parameters are
 `weight_g` and `weight_v`.
@@ -16,7 +16,7 @@ from . import computed
 
 
 def norm_except_dim(v: Any, p: float = 2, dim: int = 0) -> Any:
-    """Norms over all dimensions but one, which stay as dimensions of size 1; -1 leaves out none."""
+    """Norms over all dimensions but one, with size 1 in the result; -1 for all dimensions."""
     if dim == -1:
         return norm(v, p)
     kept = dim % v.ndim
@@ -58,7 +58,7 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
 
 
 def remove_weight_norm(module: Any, name: str = "weight") -> Any:
-    """Make the weight a parameter again, with the value that it has."""
+    """Make the weight a parameter again, with its current value."""
     made = module.__dict__.get("_computed", {}).get(name)
     if not isinstance(made, WeightNorm):
         raise ValueError(f"{name!r} of {type(module).__name__} has no weight norm")
