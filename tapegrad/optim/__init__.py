@@ -41,7 +41,7 @@ __all__ = [
     "swa_utils",
 ]
 
-if not TYPE_CHECKING:  # a type checker finds out by itself that a name is missing
+if not TYPE_CHECKING:  # type checkers find missing names themselves
 
     def __getattr__(name: str) -> object:
         from ..core.missing import missing

@@ -15,7 +15,7 @@ class Adadelta(Optimizer):
     """v = rho v + (1 - rho) g²;  d = g sqrt(u + eps) / sqrt(v + eps);  p = p - lr d.
 
     Then u = rho u + (1 - rho) d². `weight_decay` adds weight_decay p to g. `foreach` and
-    `capturable` are accepted for PyTorch's sake: there is one way to run an update.
+    `capturable` are accepted as in PyTorch, without effect.
     """
 
     def __init__(

@@ -13,13 +13,13 @@ from .options import check_not_negative, largest, smallest
 
 
 class Adafactor(Optimizer):
-    """Steps scaled by a running mean of squares that matrices keep as one row and one column.
+    """Steps scaled by a running mean of squares, which matrices store as one row and one column.
 
     b = t^beta2_decay is the weight of the newest squares. The change u = g / max(sqrt(v), eps[0])
-    is divided by max(1, rms(u) / d), and p = p - min(lr, 1 / sqrt(t)) max(eps[1], rms(p)) u.
-    For a matrix v is row column / mean(row). `weight_decay` takes lr weight_decay p from p.
-    eps[0] is the precision of the parameter's dtype if it is None. `foreach` is accepted for
-    PyTorch's sake: there is one way to run an update.
+    is divided by max(1, rms(u) / d), and p = p - min(lr, 1 / sqrt(t)) max(eps[1], rms(p)) u. For a
+    matrix v is row column / mean(row). `weight_decay` subtracts lr weight_decay p from p. eps[0] is
+    the precision of the parameter's dtype if it is None. `foreach` is accepted as in PyTorch,
+    without effect.
     """
 
     shapes_of_their_own = ("row_var", "col_var")
@@ -89,7 +89,7 @@ def _size(x: Tensor) -> Any:
 
 
 def _variance(state: dict[str, Any], gradient: Tensor, weight: Any, tiny: Any) -> Tensor:
-    """The estimate of the mean square of every element, after a look at a new gradient."""
+    """Update and return the estimate of the mean square of every element."""
     squares = gradient * gradient
     if gradient.ndim < 2:
         variance: Tensor = state["variance"]

@@ -14,9 +14,9 @@ from .options import check_not_negative, check_ways
 class Adagrad(Optimizer):
     """s = s + g²;  p = p - lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps).
 
-    Sparse gradients change only the rows that they have, and do not go with `weight_decay`.
-    The sum s begins at `initial_accumulator_value`. `weight_decay` adds weight_decay p to g.
-    `foreach` and `fused` are accepted for PyTorch's sake: there is one way to run an update.
+    Sparse gradients change only the rows that they have, and exclude `weight_decay`. The sum s
+    begins at `initial_accumulator_value`. `weight_decay` adds weight_decay p to g. `foreach` and
+    `fused` are accepted as in PyTorch, without effect.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Adagrad(Optimizer):
 
     def add_param_group(self, param_group: Group) -> None:
         super().add_param_group(param_group)
-        # As PyTorch does, the sums are there before the first step.
+        # As in PyTorch, the sums exist before the first step.
         for parameter in self.param_groups[-1]["params"]:
             self._begin(parameter, self.param_groups[-1])
 
@@ -100,4 +100,4 @@ class Adagrad(Optimizer):
         add_into(parameter, like(gradient, values / root), -rate)
 
     def share_memory(self) -> None:
-        """Tensors of one process have no other memory to move to: nothing happens."""
+        """Does nothing: tensors of one process have no other memory to move to."""

@@ -14,10 +14,10 @@ from .options import check_adaptive
 class Adam(Optimizer):
     """Steps scaled by running means of the gradient and of its square.
 
-    m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g²;  p = p - lr m' / (sqrt(v') + eps), with
-    m' = m / (1 - b1^t) and v' = v / (1 - b2^t); `amsgrad` uses the largest v so far. `weight_decay`
-    adds weight_decay p to g or, with `decoupled_weight_decay`, takes lr weight_decay p from p.
-    `foreach`, `fused` and `capturable` are accepted for PyTorch's sake: there is one way to run.
+    m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g²;  p = p - lr m' / (sqrt(v') + eps), with m' = m /
+    (1 - b1^t) and v' = v / (1 - b2^t); `amsgrad` uses the largest v so far. `weight_decay` adds
+    weight_decay p to g or, with `decoupled_weight_decay`, subtracts lr weight_decay p from p.
+    `foreach`, `fused` and `capturable` are accepted as in PyTorch, without effect.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Adam(Optimizer):
             largest = state["max_exp_avg_sq"]
             largest.copy_(self.kept(largest).maximum(square))
             square = largest
-        # The corrections are numbers: folding them into lr and eps spares a pass over the tensor.
+        # The corrections are numbers: folding them into lr and eps saves a pass over the tensor.
         root = (1 - beta2**step) ** 0.5
         change = mean / (square.sqrt() + root * self.number(group, "eps"))
         parameter.add_(change, alpha=-(root * lr / (1 - beta1**step)))

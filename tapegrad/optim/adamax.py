@@ -14,9 +14,8 @@ from .options import check_adaptive
 class Adamax(Optimizer):
     """Adam with the largest recent gradient in place of a running mean of squares.
 
-    m = b1 m + (1 - b1) g;  u = max(b2 u, |g| + eps);  p = p - lr m / ((1 - b1^t) u).
-    `weight_decay` adds weight_decay p to g. `foreach` and `capturable` are accepted for PyTorch's
-    sake: there is one way to run an update.
+    m = b1 m + (1 - b1) g;  u = max(b2 u, |g| + eps);  p = p - lr m / ((1 - b1^t) u). `weight_decay`
+    adds weight_decay p to g. `foreach` and `capturable` are accepted as in PyTorch, without effect.
     """
 
     def __init__(

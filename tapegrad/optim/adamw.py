@@ -10,7 +10,7 @@ from .optimizer import ParamsT
 
 
 class AdamW(Adam):
-    """Adam with `weight_decay` taken from the parameter itself instead of added to its gradient."""
+    """Adam with `weight_decay` applied to the parameter itself, not added to its gradient."""
 
     always: ClassVar[dict[str, Any]] = {"decoupled_weight_decay": True}
 

@@ -14,9 +14,9 @@ from .options import check_not_negative, check_ways, choose, largest
 class ASGD(Optimizer):
     """p = p (1 - lambd eta) - eta g, with the mean of the parameters as `ax` in the state.
 
-    The rate eta is lr / (1 + lambd lr t)^alpha; the mean begins after `t0` steps and is the newest
-    parameter before. `weight_decay` adds weight_decay p to g. `foreach` and `capturable` are
-    accepted for PyTorch's sake: there is one way to run an update.
+    The rate eta is lr / (1 + lambd lr t)^alpha; the mean begins after `t0` steps and equals the
+    latest parameter until then. `weight_decay` adds weight_decay p to g. `foreach` and `capturable`
+    are accepted as in PyTorch, without effect.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The state of complex parameters, which optimizers update as pairs of real numbers.
 
-Comes in: the state of a parameter. Goes out: the same state with the other kind of tensors, which
-show the same memory. It is kept complex, as in PyTorch. Called by `optimizer.py`.
+Comes in: the state of a parameter. Goes out: the same state with the other kind of tensors, in the
+same memory. It is stored as complex numbers, as in PyTorch. Called by `optimizer.py`.
 """
 
 from __future__ import annotations

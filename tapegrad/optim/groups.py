@@ -1,4 +1,4 @@
-"""Parameter groups and state: what the constructor was given, and dicts that recordings notice.
+"""Parameter groups and state: the constructor's arguments, and dicts that recordings notice.
 
 Comes in: what users pass as parameters. Goes out: lists of tensors, groups, the dicts that hold the
 state of a parameter. Used by `optimizer.py`.
@@ -16,12 +16,12 @@ from ..core.tensor import Tensor
 from ..replay.trace.options import decided, happens_once, runtime_number, setting
 
 Group = dict[str, Any]
-#: what optimizers are made of: tensors, groups, or (name, tensor) pairs
+#: what an optimizer is made from: tensors, groups, or (name, tensor) pairs
 ParamsT: TypeAlias = Iterable[Tensor | Group | tuple[str, Tensor]]
 
 
 class State(dict[str, Any]):
-    """The state of one parameter: a step that puts a tensor here is not one to be replayed."""
+    """The state of one parameter: a step that stores a new tensor here is not replayed."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ class States(defaultdict[Any, State]):
 
 
 class _Raw:
-    """The values of a watched group as they are."""
+    """Reads the values of a watched group unchanged."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
@@ -69,7 +69,7 @@ class _Raw:
 
 
 class WatchedGroup(Group):
-    """A group of an optimizer with a step of its own, which reads `group["lr"]` directly.
+    """A group of a user's optimizer, whose `step` reads `group["lr"]` directly.
 
     While that step is captured, numbers are read as tensors, so that a replay reads them anew, and
     everything else joins the signature. In eager code it is a dict like any other.
@@ -112,7 +112,7 @@ class WatchedGroup(Group):
 
 
 def ordered(params: Any) -> list[Any]:
-    """What was given as parameters, as a list."""
+    """The parameters, as a list."""
     if isinstance(params, (set, frozenset)):
         raise TypeError("the order of a set changes from run to run; give the parameters as a list")
     if not isinstance(params, Iterable):

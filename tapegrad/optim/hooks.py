@@ -1,7 +1,7 @@
 """Hooks of optimizers: before and after steps, saving and loading.
 
-Every class that defines `step` has it wrapped by `with_hooks`, so that hooks also run around the
-steps of optimizers that users write. Used by `optimizer.py`.
+`with_hooks` wraps the `step` of every class that defines one, so that hooks also run around the
+steps of users' own optimizers. Used by `optimizer.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def register_optimizer_step_post_hook(hook: Hook) -> RemovableHandle:
 
 
 def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
-    """`step` with the hooks around it; a step that it calls through `super()` runs without."""
+    """`step` with the hooks around it; an inner step through `super()` runs without hooks."""
 
     @wraps(step)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -50,7 +50,7 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         if optimizer._stepping:
             return step(*args, **kwargs)
         for name in ("_pre_hooks", "_post_hooks"):
-            # An optimizer around another one may never call `__init__` of its class.
+            # An optimizer that wraps another one may never call its base class's `__init__`.
             optimizer.__dict__.setdefault(name, {})
         optimizer._opt_called = optimizer._stepping = True
         try:
@@ -68,7 +68,7 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _run_before(optimizer: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Call the hooks before a step; the arguments of the step, which they may change."""
+    """Call the hooks before a step; returns the step's arguments, which hooks may change."""
     for hook in (*GLOBAL_BEFORE.values(), *optimizer._pre_hooks.values()):
         changed = hook(optimizer, args, kwargs)
         if changed is not None:

@@ -14,7 +14,7 @@ from .line_search import Point, strong_wolfe
 from .optimizer import Group, Optimizer, ParamsT
 from .options import check_not_negative
 
-#: curvature below which a step says nothing about the function
+#: curvature up to which a step is not added to the history
 FLAT = 1e-10
 
 
@@ -26,8 +26,8 @@ class LBFGS(Optimizer):
     when no gradient is above `tolerance_grad`, or when the loss or every parameter changed by less
     than `tolerance_change`. `line_search_fn` is None, for steps of length `lr`, or "strong_wolfe".
 
-    How many steps there are depends on values, so a step cannot be compiled; compile the closure.
-    There is one parameter group, and the state is kept with the first parameter.
+    The number of steps depends on values, so `step` cannot be compiled; compile the closure. There
+    is one parameter group, and the first parameter holds the state.
     """
 
     shapes_of_their_own = ("d", "prev_flat_grad")
@@ -140,7 +140,7 @@ class LBFGS(Optimizer):
         group: Group,
         most: int,
     ) -> tuple[Point, int]:
-        """The point that a line search finds; the parameters stay where they are."""
+        """The point that a line search finds; the parameters are unchanged afterwards."""
         parameters = group["params"]
         origin = [p.clone() for p in parameters]
 
@@ -156,7 +156,7 @@ class LBFGS(Optimizer):
         )
 
     def _direction(self, state: dict[str, Any], gradient: Tensor, group: Group) -> Tensor:
-        """Where to go: against the gradient, times the inverse Hessian as far as it is known."""
+        """The step's direction: minus the approximate inverse Hessian times the gradient."""
         if state["n_iter"] == 1:
             state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
             return -gradient
@@ -174,7 +174,7 @@ class LBFGS(Optimizer):
 
     @staticmethod
     def _remember(state: dict[str, Any], gradient: Tensor, size: int) -> None:
-        """Take the last step, and the change of the gradient in it, into the history."""
+        """Add the last step, and its change of the gradient, to the history."""
         change = gradient - state["prev_flat_grad"]
         step = state["d"] * state["t"]
         curvature = change.dot(step)

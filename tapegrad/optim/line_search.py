@@ -1,4 +1,4 @@
-"""A line search for a step that meets Wolfe's strong conditions, as PyTorch's LBFGS has it.
+"""A line search for a step that meets the strong Wolfe conditions, as in PyTorch's LBFGS.
 
 Comes in: a function of the step's length that returns loss and gradient. Goes out: the length that
 was found, with loss and gradient there. Used by `lbfgs.py`; everything but gradients is a number.
@@ -13,7 +13,7 @@ from typing import Any
 
 from ..core.tensor import Tensor
 
-#: how much of the expected descent must be reached, and how much of the slope may be left
+#: the share of the expected descent that is required, and the share of the slope that may remain
 DESCENT, SLOPE = 1e-4, 0.9
 
 
@@ -49,7 +49,7 @@ def strong_wolfe(
     tolerance: float,
     most: int,
 ) -> tuple[Point, int]:
-    """A point that falls far and flat enough, or the best one of `most` further evaluations.
+    """A point that meets both conditions, or the best one of `most` further evaluations.
 
     `start` is the point at length 0, `largest` the largest element of the direction; a bracket
     narrower than `tolerance` ends the search. The second result counts the evaluations.
@@ -78,7 +78,7 @@ class _Search:
         return abs(point.slope) <= -SLOPE * self.start.slope
 
     def bracket(self, length: float) -> tuple[list[Point], bool]:
-        """Points around an acceptable one, or that one alone and True."""
+        """Two points around an acceptable one, or an acceptable one alone and True."""
         before, new = self.start, self.at(length)
         while self.rounds < self.most:
             if self.too_high(new) or (self.rounds > 1 and new.loss >= before.loss):
@@ -94,7 +94,7 @@ class _Search:
         return [self.start, new], False
 
     def zoom(self, bracket: list[Point], largest: float, tolerance: float) -> Point:
-        """The lower end of the bracket, narrowed until that is acceptable or there is no time."""
+        """The lower end of the bracket, narrowed until it is acceptable or evaluations run out."""
         slow = False
         low, high = _order(bracket)
         while self.rounds < self.most:
@@ -118,7 +118,7 @@ class _Search:
 
 
 def _order(bracket: list[Point]) -> tuple[int, int]:
-    """Which of two points is the lower one, and which the higher."""
+    """The indices of the lower and the higher of two points."""
     return (0, 1) if bracket[0].loss <= bracket[1].loss else (1, 0)
 
 
@@ -135,7 +135,7 @@ def _inside(length: float, lengths: list[float], slow: bool) -> tuple[float, boo
 
 
 def _divided(x: Any, y: Any) -> float:
-    """A quotient of floats that is infinite or NaN instead of an error."""
+    """A quotient of floats: infinite or NaN instead of an error."""
     if y != 0:
         return float(x / y)
     return math.nan if x == 0 or x != x else math.copysign(math.inf, x) * math.copysign(1.0, y)

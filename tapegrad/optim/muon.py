@@ -16,13 +16,13 @@ ADJUSTMENTS = (None, "original", "match_rms_adamw")
 
 
 class Muon(Optimizer):
-    """Steps that are the momentum of a matrix, made nearly orthogonal.
+    """Steps along the momentum of a matrix, made nearly orthogonal.
 
     b = momentum b + (1 - momentum) g, and with `nesterov` the mean of g and b with the same
     weights. `ns_steps` of Newton and Schulz, x = a x + (b s + c s²) x with s = x xᵀ, bring its
     singular values near 1. PyTorch runs them in bfloat16, here they run in float32 at least.
-    `weight_decay` takes lr weight_decay p from p. The rate is lr sqrt(max(1, rows / columns)), or
-    0.2 lr sqrt(max(rows, columns)) where `adjust_lr_fn` is "match_rms_adamw".
+    `weight_decay` subtracts lr weight_decay p from p. The rate is lr sqrt(max(1, rows / columns)),
+    or 0.2 lr sqrt(max(rows, columns)) if `adjust_lr_fn` is "match_rms_adamw".
     """
 
     def __init__(

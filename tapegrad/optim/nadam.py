@@ -16,8 +16,8 @@ class NAdam(Optimizer):
 
     u(t) = b1 (1 - 0.96^(t momentum_decay) / 2), and U(t) is the product of all u up to t. The step
     is lr ((1 - u(t)) g / (1 - U(t)) + u(t + 1) m / (1 - U(t + 1))) / (sqrt(v') + eps), with Adam's
-    m and v'. `weight_decay` adds weight_decay p to g or, with `decoupled_weight_decay`, takes
-    lr weight_decay p from p. `foreach` and `capturable` are accepted for PyTorch's sake.
+    m and v'. `weight_decay` adds weight_decay p to g or, with `decoupled_weight_decay`, subtracts
+    lr weight_decay p from p. `foreach` and `capturable` are accepted as in PyTorch, without effect.
     """
 
     def __init__(

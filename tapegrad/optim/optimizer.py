@@ -1,8 +1,8 @@
-"""What all optimizers share: parameter groups, state, `step`, saving and loading.
+"""The base of all optimizers: parameter groups, state, `step`, saving and loading.
 
-Comes in: parameters, or groups of them with options of their own. `step` calls `update`, which each
-optimizer defines, for every parameter that has a gradient; it changes the parameter and the state
-tensors in place, in ordinary tensor math, so a compiled training step contains it.
+Comes in: parameters, or groups of them with their own options. `step` calls `update`, which each
+optimizer defines, for every parameter that has a gradient. `update` changes the parameter and the
+state tensors in place with ordinary tensor operations, so a compiled training step contains it.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ required = _Required()
 
 
 class Optimizer:
-    """Base of the optimizers: subclasses give `check` and `update`, or a `step` of their own.
+    """Base of the optimizers: subclasses define `check` and `update`, or their own `step`.
 
-    A step in PyTorch's style, which goes through `self.param_groups` and `self.state` under
-    `no_grad()`, can be compiled too: numbers of `param_groups` are read anew in every replay.
+    A step in PyTorch's style, which loops over `self.param_groups` and `self.state` under
+    `no_grad()`, can be compiled too: every replay reads the numbers in `param_groups`.
 
     >>> import tapegrad
     >>> w = tapegrad.tensor([1.0, 2.0], requires_grad=True)
@@ -91,11 +91,11 @@ class Optimizer:
         methods = [getattr(cls, name) for name in _OF_UPDATES]
         cls._library = all(m.__module__.startswith(__package__) for m in methods)
 
-    #: attributes that replays do not compare, and those whose options they read anew
+    #: attributes that replays do not compare, and those whose options every replay reads
     _unguarded = ("param_groups", "defaults", "_updates", "_stepping", "_opt_called")
     _options_in = ("param_groups",)
 
-    _library: bool = False  # whether the library defines all that updates consist of
+    _library: bool = False  # whether the library defines all methods of an update
 
     # -- what an optimizer defines -------------------------------------------------------------
 
@@ -106,10 +106,10 @@ class Optimizer:
     def check_parameter(self, parameter: Tensor) -> None:
         """Raise ValueError for a parameter that this optimizer cannot update."""
 
-    #: names of state that has another shape than its parameter
+    #: names of state tensors whose shape differs from the parameter's
     shapes_of_their_own: tuple[str, ...] = ()
 
-    #: options that hold whatever a state dict says
+    #: options that a state dict does not override
     always: ClassVar[dict[str, Any]] = {}
 
     def update(self, parameter: Tensor, gradient: Tensor, group: Group) -> None:
@@ -120,9 +120,9 @@ class Optimizer:
     takes_dense = True
 
     def check_gradient(self, gradient: Tensor, group: Group) -> None:
-        """Raise for a gradient that updates do not take; nothing has been changed yet.
+        """Raise for a gradient that updates do not accept; nothing has been changed yet.
 
-        Asked about sparse gradients, and about dense ones where updates do not take them.
+        Called for sparse gradients, and for dense ones if updates do not accept them.
         """
         raise RuntimeError(
             f"{type(self).__name__} takes no sparse gradients; SparseAdam, SGD and Adagrad do, or "
@@ -138,8 +138,8 @@ class Optimizer:
     def number(self, group: Group, key: str, index: int | None = None) -> Any:
         """An option that enters the update as a factor.
 
-        This is the one place where updates read numbers: what is compiled reads the group anew in
-        every run, so that schedules work.
+        Updates read numbers only here: compiled code then reads the group in every run, so that
+        schedules work.
         """
         value = runtime_number(group, key, index)
         if value.__class__ is not float and isinstance(value, Tensor) and value.ndim:
@@ -147,15 +147,15 @@ class Optimizer:
         return value
 
     def decides(self, group: Group, key: str) -> bool:
-        """An option that decides which operations the update has: is it on, or other than zero?"""
+        """An option that decides which operations the update has: is it on, or not zero?"""
         return decided(group, key)
 
     def given(self, group: Group, key: str, index: int | None = None) -> bool:
-        """Whether an option is there: is it other than None?"""
+        """Whether an option is set: is it not None?"""
         return given(group, key, index)
 
     def setting(self, group: Group, key: str, index: int | None = None) -> Any:
-        """An option that is no factor: a name, or a number of repetitions."""
+        """An option that is not a factor: a name, or a number of repetitions."""
         return setting(group, key, index)
 
     def scalar(self, value: Any = 0.0) -> Tensor:
@@ -172,16 +172,16 @@ class Optimizer:
     def value(self, scalar: Tensor) -> Any:
         """A 0-d tensor of the state as a number for the formulas of the update.
 
-        On a tape it stays a tensor: a number read from it would not change in a replay.
+        On a tape it stays a tensor: a number would be constant in replays.
         """
         if STATE.mode & TAPE:
             return scalar.double()
         if STATE.mode & GRAD and scalar.requires_grad:
-            return scalar.clone()  # differentiable=True: gradients go through it
+            return scalar.clone()  # differentiable=True: gradients pass through it
         return scalar.item()
 
     def kept(self, tensor: Tensor) -> Tensor:
-        """A tensor for a product with an option, which may be a tensor that gets gradients.
+        """A tensor to multiply with an option, which may be a tensor with gradients.
 
         With differentiable=True it is a copy: the update overwrites the tensor afterwards.
         """
@@ -213,8 +213,8 @@ class Optimizer:
         """Update all parameters that have a gradient.
 
         `closure` may be a function that computes the loss again, which is then returned; a mapping
-        of gradients, as `loss.backward()` returns it, to be used instead of `.grad`; or the
-        parameters to update, if the optimizer was made without any.
+        of gradients from `loss.backward()`, to be used instead of `.grad`; or the parameters to
+        update, if the optimizer was made without any.
         """
         loss = None
         if callable(closure):
@@ -289,16 +289,16 @@ class Optimizer:
         if not numeric.is_complex(parameter._array.dtype):
             self.update(parameter, gradient, group)
             return
-        pairs = view_as_real(parameter)  # what real numbers there are to update
+        pairs = view_as_real(parameter)  # the real numbers to update
         self.state[pairs] = as_pairs(self.state.pop(parameter, {}))
         self.update(pairs, view_as_real(gradient), group)
         self.state[parameter] = as_complex(self.state.pop(pairs), pairs)
 
     def _patch_step_function(self) -> None:
-        """Nothing to do: a class gets its hooks around `step` when it is made."""
+        """Does nothing: `step` gets its hooks when the class is created."""
 
     def _is_own(self) -> bool:
-        """Whether the update is the library's: it does nothing but what a recording shows."""
+        """Whether the update is the library's own: a recording then shows all that it does."""
         return self._library and "update" not in self.__dict__
 
     def _update_natively(self, wanted: list[tuple[Tensor, Tensor, Group]]) -> None:
@@ -311,7 +311,7 @@ class Optimizer:
         if not all(
             isinstance(t, Tensor) and t._array.__class__ is not SparseArray for t in tensors()
         ):
-            self._update_each(wanted)  # a number in the state is changed by Python
+            self._update_each(wanted)  # Python changes a number in the state
             return
         key = tuple([(id(group), p.id) for p, _, group in wanted])
         self._updates.run(
@@ -319,7 +319,7 @@ class Optimizer:
         )
 
     def _renew_state(self, parameter: Tensor) -> None:
-        """Let a differentiable update change copies: backward needs the state as it was."""
+        """Copy the state before a differentiable update: backward needs the old values."""
         if parameter in self.state:
             self.state[parameter] = {
                 key: value.clone() if isinstance(value, Tensor) else value
@@ -327,7 +327,7 @@ class Optimizer:
             }
 
     def _fitting(self, mapping: Mapping[Any, Any]) -> Gradients:
-        """A mapping of gradients, after a look at the shapes of those that will be used."""
+        """A mapping of gradients; checks the shapes of those that will be used."""
         gradients = mapping if isinstance(mapping, Gradients) else Gradients(mapping)
         for parameter in self._parameters():
             gradient = gradients.get(parameter.id)
@@ -348,9 +348,9 @@ class Optimizer:
         return given
 
     def zero_grad(self, set_to_none: Any = True) -> None:
-        """Forget all gradients, or with `set_to_none=False` fill them with zeros.
+        """Clear all gradients, or with `set_to_none=False` fill them with zeros.
 
-        Given parameters instead, forget the gradients of those.
+        With parameters as the argument, clear only their gradients.
         """
         if isinstance(set_to_none, (bool, int)):
             for parameter in self._parameters():
@@ -395,7 +395,7 @@ class Optimizer:
         self.param_groups.append(group)
 
     def _renamed(self, group: Group) -> Group:
-        """A group with its learning rate under the name that the optimizer reads."""
+        """A group whose learning rate has the name that the optimizer reads."""
         if "learning_rate" not in group or "lr" not in self.defaults:
             return group
         if "learning_rate" in self.defaults:
@@ -448,17 +448,17 @@ class Optimizer:
         return saved
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over state and options that `state_dict` gave; tensors are copied."""
+        """Load state and options from `state_dict`; tensors are copied."""
         saved: Any = dict(state_dict)
         for hook in list(self._load_pre_hooks.values()):
             changed = hook(self, saved)
             saved = saved if changed is None else changed
-        # An optimizer that is written with `step` alone knows its state itself.
+        # An optimizer that defines only `step` handles its state itself.
         own = type(self).update is not Optimizer.update
         state, groups = unpacked(self.param_groups, saved, own, self.shapes_of_their_own)
         groups = [{**self.defaults, **group, **self.always} for group in groups]
         for group in groups:
-            # A rate that a schedule computed as zero may be below it by rounding.
+            # A rate that a schedule computed as 0 may be slightly negative by rounding.
             rounded = isinstance(group.get("lr"), float) and -1e-12 < group["lr"] < 0
             self.check({**group, "lr": 0.0} if rounded else group)
         self.state = state
@@ -467,7 +467,7 @@ class Optimizer:
         for group, replacement in zip(self.param_groups, groups, strict=True):
             group.clear()
             group.update(replacement)
-        if type(self).__setstate__ is not Optimizer.__setstate__:  # which may add new options
+        if type(self).__setstate__ is not Optimizer.__setstate__:  # it may add new options
             self.__setstate__({"state": self.state, "param_groups": self.param_groups})
         for hook in list(self._load_post_hooks.values()):
             hook(self)
@@ -492,8 +492,8 @@ class Optimizer:
     _load_pre_hooks: dict[int, Hook]
     _load_post_hooks: dict[int, Hook]
     _updates: Update
-    _stepping: bool = False  # whether a step with hooks around it runs
-    _opt_called: bool = False  # whether there ever was a step; schedules ask
+    _stepping: bool = False  # whether a step with hooks is running
+    _opt_called: bool = False  # whether a step was ever taken; read by schedules
 
     def register_step_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Call `hook(optimizer, args, kwargs)` before each step; it may return new ones."""
@@ -508,13 +508,13 @@ class Optimizer:
         return register(self._state_dict_pre_hooks, hook, prepend)
 
     def register_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
-        """Call `hook(optimizer, state_dict)` after each; it may return another one."""
+        """Call `hook(optimizer, state_dict)` after `state_dict()`; it may return another dict."""
         return register(self._state_dict_post_hooks, hook, prepend)
 
     def register_load_state_dict_pre_hook(
         self, hook: Hook, prepend: bool = False
     ) -> RemovableHandle:
-        """Call `hook(optimizer, state_dict)` before loading; it may return another one."""
+        """Call `hook(optimizer, state_dict)` before loading; it may return another dict."""
         return register(self._load_pre_hooks, hook, prepend)
 
     def register_load_state_dict_post_hook(

@@ -1,7 +1,7 @@
-"""Arguments of optimizers: another way to give them, checks, arithmetic on tensors and numbers.
+"""Arguments of optimizers: GT's form of them, checks, and arithmetic on tensors and numbers.
 
 In eager code the numbers of an update are Python's; while a step is captured they are 0-d tensors,
-which no `if` may look at. `choose`, `largest` and `smallest` serve both. Used by the optimizers.
+which no `if` may read. `choose`, `largest` and `smallest` serve both. Used by the optimizers.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def check_adaptive(options: Mapping[str, Any]) -> None:
 
 
 def check_ways(options: Mapping[str, Any]) -> None:
-    """Refuse what PyTorch refuses of `foreach`, `fused`, `capturable` and `differentiable`."""
+    """Refuse combinations of `foreach`, `fused` and so on that PyTorch refuses."""
     if options.get("fused"):
         if options.get("differentiable"):
             raise RuntimeError("a fused update is not differentiable; leave out one of the two")
@@ -111,5 +111,5 @@ def smallest(a: Any, b: Any) -> Any:
 
 
 def rounded(number: Any, scalar: Tensor) -> Any:
-    """A number for arithmetic in the dtype of a 0-d tensor, as Python's numbers are used."""
+    """Cast a number that is a tensor to the dtype of `scalar`; Python numbers are unchanged."""
     return number.to(scalar.dtype) if isinstance(number, Tensor) else number

@@ -12,13 +12,12 @@ from .options import check_adaptive, choose
 
 
 class RAdam(Optimizer):
-    """Adam that waits until the running mean of squares has seen enough to be divided by.
+    """Adam that divides by the running mean of squares only once its variance is known.
 
     With r = 2 / (1 - b2) - 1 and r(t) = r - 2 t b2^t / (1 - b2^t), the step is lr m' while r(t) is
-    at most 5, and then lr m' / (sqrt(v') + eps) times
-    sqrt((r(t) - 4) (r(t) - 2) r / ((r - 4) (r - 2) r(t))). `weight_decay` adds weight_decay p to g
-    or, with `decoupled_weight_decay`, takes lr weight_decay p from p. `foreach` and `capturable`
-    are accepted for PyTorch's sake.
+    at most 5, and then lr m' / (sqrt(v') + eps) times sqrt((r(t) - 4) (r(t) - 2) r / ((r - 4) (r -
+    2) r(t))). `weight_decay` adds weight_decay p to g or, with `decoupled_weight_decay`, subtracts
+    lr weight_decay p from p. `foreach` and `capturable` are accepted as in PyTorch, without effect.
     """
 
     def __init__(
@@ -75,12 +74,12 @@ class RAdam(Optimizer):
 
 
 def _rectification(beta2: Any, step: Any) -> tuple[Any, Any]:
-    """Whether squares may be divided by at this step, and the factor of the step if so."""
+    """Whether this step divides by the mean of squares, and its factor if so."""
     limit = 2 / (1 - beta2) - 1
     power = beta2**step
     length = limit - 2 * step * power / (1 - power)
     enough = length > 5
-    # Both sides of a choice are computed: where there is not enough, 1 stands for what is no root.
+    # Both sides of a choice are computed: use 1 where the root would not exist.
     above = choose(enough, (length - 4) * (length - 2) * limit, 1.0)
     below = choose(enough, (limit - 4) * (limit - 2) * length, 1.0)
     return enough, (above / below) ** 0.5

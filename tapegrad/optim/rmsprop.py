@@ -14,9 +14,9 @@ from .options import check_not_negative, check_ways
 class RMSprop(Optimizer):
     """v = alpha v + (1 - alpha) g²;  p = p - lr g / (sqrt(v) + eps).
 
-    With `centered`, v is less the square of the running mean of g; with `momentum`, the steps
-    g / (sqrt(v) + eps) are summed with that factor. `weight_decay` adds weight_decay p to g.
-    `foreach` and `capturable` are accepted for PyTorch's sake: there is one way to run an update.
+    With `centered`, the square of the running mean of g is subtracted from v; with `momentum`, the
+    steps g / (sqrt(v) + eps) are summed with that factor. `weight_decay` adds weight_decay p to g.
+    `foreach` and `capturable` are accepted as in PyTorch, without effect.
     """
 
     def __init__(

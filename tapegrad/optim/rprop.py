@@ -13,11 +13,11 @@ from .options import check_not_negative, check_ways
 
 
 class Rprop(Optimizer):
-    """Steps that know only the sign of the gradient, each element with a size of its own.
+    """Steps that use only the sign of the gradient; each element has its own step size.
 
-    A size begins at `lr`; it grows by etas[1] when two gradients in a row have the same sign and
-    shrinks by etas[0] when they differ, within `step_sizes`. An element whose sign changed rests
-    for one step. `foreach` and `capturable` are accepted for PyTorch's sake.
+    A size begins at `lr`. It is multiplied by etas[1] if two gradients in a row have the same sign
+    and by etas[0] if their signs differ, within `step_sizes`. An element whose sign changed pauses
+    for one step. `foreach` and `capturable` are accepted as in PyTorch, without effect.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class Rprop(Optimizer):
             gradient = -gradient
         shrink, grow = self.number(group, "etas", 0), self.number(group, "etas", 1)
         smallest, largest = (self.number(group, "step_sizes", i) for i in (0, 1))
-        # A sign has no derivative, and what it is taken of is changed below.
+        # Detach: a sign has no derivative, and its operand is changed below.
         size, sign = state["step_size"], (gradient.detach() * state["prev"].detach()).sign()
         sign_changed = sign < 0
-        # Where there is no sign the factor is 1, and NaN where the gradient is.
+        # The factor is 1 where the sign is 0, and NaN where the gradient is.
         factor = where_(sign_changed, shrink, where_(sign > 0, grow, sign + 1))
         size *= factor
         size.clamp_(smallest, largest)

@@ -41,8 +41,8 @@ def unpacked(
 ) -> tuple[States, list[Group]]:
     """Loaded state and options for these groups; tensors are copied.
 
-    `own` says that the optimizer is one of the library, whose state has the shapes of parameters,
-    but for counts and the names `shapes_of_their_own`, and whose counts are tensors.
+    `own` says that the optimizer is the library's: its state has the shapes of its parameters,
+    except for counts and the names `shapes_of_their_own`, and its counts are tensors.
     """
     theirs = saved["param_groups"]
     if len(theirs) != len(groups):
@@ -73,7 +73,7 @@ def unpacked(
 def _copied(
     parameter: Tensor, values: Mapping[str, Any], own: bool, shapes_of_their_own: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Loaded state of one parameter: own memory, and but for counts its dtype and device."""
+    """Copy the loaded state of one parameter, to its dtype and device except for counts."""
     copies: dict[str, Any] = {}
     for key, value in values.items():
         if own and key == "step" and isinstance(value, Real) and not isinstance(value, bool):
@@ -93,7 +93,7 @@ def _copied(
 
 
 def _fitting(parameter: Tensor, value: Any) -> Any:
-    """A copy of what is loaded, with the tensors in it on the parameter's device."""
+    """A copy of a loaded value, with its tensors on the parameter's device."""
     if isinstance(value, Tensor):
         dtype = parameter.dtype if parameter.dtype.is_floating_point else value.dtype
         return value.detach().clone().to(parameter.device, dtype)

@@ -14,8 +14,8 @@ class SGD(Optimizer):
     """b = momentum b + (1 - dampening) g;  p = p - lr b, with g as b in the first step.
 
     With `nesterov`, p = p - lr (g + momentum b). `weight_decay` adds weight_decay p to g. Sparse
-    gradients, which do not go with that, change only the elements that they have.
-    `foreach` and `fused` are accepted for PyTorch's sake: there is one way to run an update.
+    gradients, which exclude `weight_decay`, change only the elements that they have. `foreach` and
+    `fused` are accepted as in PyTorch, without effect.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class SGD(Optimizer):
         rate = -self.number(group, "lr")
         if gradient.is_sparse:
             add_into(parameter, gradient, rate)
-        else:  # momentum of earlier gradients that were dense
+        else:  # earlier dense gradients made the momentum dense
             parameter.add_(gradient, alpha=rate)
 
     def _with_momentum(self, parameter: Tensor, gradient: Tensor, group: Group) -> Tensor:

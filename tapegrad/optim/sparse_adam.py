@@ -12,11 +12,11 @@ from .options import check_adaptive
 
 
 class SparseAdam(Optimizer):
-    """Adam, of which only those elements move that a sparse gradient has.
+    """Adam that updates only the elements of a sparse gradient.
 
     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g²;  p = p - lr m' / (sqrt(v) + eps), where m' is m
-    with both corrections of the first steps: m sqrt(1 - b2^t) / (1 - b1^t). Parameters, m and v are
-    dense. Elements without a gradient keep theirs, also m and v, and t counts all steps.
+    with both bias corrections: m sqrt(1 - b2^t) / (1 - b1^t). Parameters, m and v are dense.
+    Elements without a gradient keep their values, in m and v too, and t counts all steps.
 
     >>> import tapegrad
     >>> layer = tapegrad.nn.Embedding(10, 3, sparse=True)
@@ -84,8 +84,8 @@ class SparseAdam(Optimizer):
         add_into(parameter, like(gradient, (old + change) / root * -rate))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over state and options that `state_dict` gave; tensors are copied."""
+        """Load state and options from `state_dict`; tensors are copied."""
         super().load_state_dict(state_dict)
         for state in self.state.values():
-            if isinstance(state, dict) and "step" in state:  # hooks may keep things of their own
+            if isinstance(state, dict) and "step" in state:  # hooks may keep their own values here
                 state["step"] = int(state["step"])

@@ -1,8 +1,8 @@
 """Averages of a model's weights over training: SWA, EMA, or any other.
 
-`AveragedModel` keeps the averages, `SWALR` leads the learning rate to a constant one, and
-`update_bn` computes the statistics of normalisation anew for averaged weights. An average is a
-function of tensors, so `update_parameters` may stand inside a compiled training step.
+`AveragedModel` keeps the averages, `SWALR` moves the learning rate to a constant one, and
+`update_bn` recomputes the statistics of batch norms for averaged weights. An average is a function
+of tensors, so a compiled training step may contain `update_parameters`.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class AveragedModel(Module):
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
-        """Take the model's weights as they are now into the averages."""
+        """Include the model's current weights in the averages."""
         buffers = list(zip(self.module.buffers(), model.buffers(), strict=True))
         pairs: list[tuple[Tensor, Tensor]] = list(
             zip(self.module.parameters(), model.parameters(), strict=True)
@@ -139,9 +139,9 @@ class AveragedModel(Module):
             self.n_averaged += 1
 
     def _average(self, averaged: list[Tensor], current: list[Tensor]) -> None:
-        """Change the averages; the first weights are taken as they are.
+        """Update the averages; the first weights are copied.
 
-        On a tape the count is not read: a replay must do the right thing at any count.
+        On a tape the count is not read: a replay must be right at any count.
         """
         first: Any = self.n_averaged == 0
         if not STATE.mode & TAPE:
@@ -175,7 +175,7 @@ def _by_kind(
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Compute the running statistics of all batch norms anew, as means over the loader's batches.
+    """Recompute the running statistics of all batch norms, as means over the loader's batches.
 
     A batch is the model's input, or a list or tuple that begins with it.
     """
@@ -199,7 +199,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
 
 
 class SWALR(LRScheduler):
-    """From the rates as they are to `swa_lr` in `anneal_epochs` epochs, and constant from there."""
+    """From the current rates to `swa_lr` in `anneal_epochs` epochs, then constant."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def anneal_func(self, t: float) -> float:
-        """The share of `swa_lr` in the rate, when a share `t` of the epochs is over."""
+        """The share of `swa_lr` in the rate, after a share `t` of the epochs."""
         return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
 
     def _share(self, step: int) -> float:

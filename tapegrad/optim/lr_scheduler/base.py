@@ -1,7 +1,7 @@
-"""What all schedules share: when they step, what they save, where their rates go.
+"""The base of all schedules: steps, saving, and writing rates into groups.
 
 Comes in: an optimizer. `step` writes the rates that `get_lr` gives into its groups. All other
-modules of this folder build on it, and so do schedules that users write.
+modules of this folder build on it, and so do users' own schedules.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..optimizer import Group, Optimizer
 
 
 class LRScheduler:
-    """Base of the schedules: subclasses give `get_lr`, the rates at `last_epoch`.
+    """Base of the schedules: subclasses define `get_lr`, the rates at `last_epoch`.
 
-    A subclass may also give `_get_closed_form_lr`, the rates at an epoch that is given to `step`.
+    A subclass may also define `_get_closed_form_lr`, for an epoch that is passed to `step`.
     """
 
     _get_lr_called_within_step: bool = False
@@ -57,13 +57,13 @@ class LRScheduler:
         raise NotImplementedError(f"{type(self).__name__} does not define get_lr()")
 
     def get_last_lr(self) -> list[Any]:
-        """The learning rates that this schedule set last."""
+        """The learning rates that this schedule last set."""
         return self._last_lr
 
     def step(self, epoch: Any = None) -> None:
-        """Go on by one epoch (or iteration); call it after the optimizer's step.
+        """Advance by one epoch (or iteration); call it after the optimizer's step.
 
-        Given an epoch, which PyTorch advises against, go there.
+        With an epoch as the argument, which PyTorch advises against, jump there.
         """
         check_not_captured(self)
         if self._step_count == 1 and not self.optimizer._opt_called:
@@ -92,7 +92,7 @@ class LRScheduler:
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
-        """Where `get_lr` may be called without a warning."""
+        """A context in which `get_lr` may be called without a warning."""
         self._get_lr_called_within_step = True
         try:
             yield
@@ -109,7 +109,7 @@ class LRScheduler:
             )
 
     def _rates(self) -> list[Any]:
-        """The rates as they are."""
+        """The current rates."""
         return values_of(self.optimizer, "lr")
 
     def _scaled(self, factor: float) -> list[Any]:
@@ -121,7 +121,7 @@ class LRScheduler:
         return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Load a state from `state_dict`."""
         self.__dict__.update(state_dict)
 
 
@@ -133,7 +133,7 @@ class _LRScheduler(LRScheduler):
 
 
 def own(value: Any) -> Any:
-    """The value, with memory of its own if it is a tensor."""
+    """The value; a tensor is copied."""
     return value.clone() if isinstance(value, Tensor) else value
 
 
@@ -143,7 +143,7 @@ def values_of(optimizer: Optimizer, key: str) -> list[Any]:
 
 
 def assign(group: Group, key: str, value: Any) -> None:
-    """Set an option; a tensor gets the value in its memory, where compiled code reads it."""
+    """Set an option; a tensor is changed in place, because compiled code reads its memory."""
     if isinstance(group[key], Tensor):
         group[key].fill_(float(value))
     else:
@@ -191,6 +191,6 @@ def warn_of_epoch() -> None:
 
 
 def saved_function(function: Callable[..., Any] | None) -> Any:
-    """What is saved of a function: attributes of a callable object, nothing of a plain function."""
+    """The saved form of a function: the attributes of a callable object, None for others."""
     plain = function is None or isinstance(function, types.FunctionType)
     return None if plain else dict(function.__dict__)

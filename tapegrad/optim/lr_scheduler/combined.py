@@ -1,4 +1,4 @@
-"""Schedules made of others: one after another, or all at once."""
+"""Schedules made of others: one after another, or all together."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Combined(LRScheduler):
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Load a state from `state_dict`."""
         self.__dict__.update({k: v for k, v in state_dict.items() if k != "_schedulers"})
         for scheduler, saved in zip(self._schedulers, state_dict["_schedulers"], strict=True):
             scheduler.load_state_dict(saved)
@@ -69,7 +69,7 @@ class SequentialLR(_Combined):
         self._schedulers = schedulers
         self._milestones = milestones
         self.last_epoch = last_epoch + 1
-        # Each schedule took its first step when it was made: all go back to where that was not so.
+        # Each schedule took its first step when it was made: undo these steps.
         for group in optimizer.param_groups:
             assign(group, "lr", group["initial_lr"])
         _undo(self)
@@ -93,7 +93,7 @@ class SequentialLR(_Combined):
 
 
 def _undo(scheduler: Any) -> None:
-    """Take back the first step of the schedules that another one consists of."""
+    """Undo the first step of the schedules inside another one."""
     for part in scheduler._schedulers:
         if isinstance(part, _Combined):
             _undo(part)

@@ -30,7 +30,7 @@ class CosineAnnealingLR(LRScheduler):
         if self._step_count == 1 and epoch > 0:
             return self._get_closed_form_lr()
         if (epoch - 1 - period) % (2 * period) == 0:
-            # The rate was at its lowest, so the next one cannot follow from it.
+            # The rate was at its minimum, so the next one cannot be computed from it.
             rise = (1 - math.cos(math.pi / period)) / 2
             pairs = zip(rates, self.base_lrs, strict=True)
             return [rate + (base - low) * rise for rate, base in pairs]
@@ -72,7 +72,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return [low + (base - low) * height for base in self.base_lrs]
 
     def step(self, epoch: Any = None) -> None:
-        """Go on by one epoch, or to the given one, which may be a fraction."""
+        """Advance by one epoch, or to the given one, which may be a fraction."""
         check_not_captured(self)
         if epoch is None and self.last_epoch >= 0:
             epoch = self.last_epoch + 1
@@ -89,7 +89,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self._set(rates)
 
     def _jump(self, epoch: float) -> None:
-        """Find the period of an epoch, and the position in it."""
+        """Find the period of an epoch, and the position within it."""
         if epoch < 0:
             raise ValueError(f"the epoch must be 0 or more, got {epoch}")
         if epoch < self.T_0:

@@ -1,4 +1,4 @@
-"""Schedules that go up and down, the momentum against the rate."""
+"""Schedules that go up and down; the momentum moves in the opposite direction."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class CyclicLR(_WithMomentum):
 
     `mode` says how high the later cycles go: "triangular", always the same; "triangular2", half as
     high each time; "exp_range", times gamma^iteration. `scale_fn`, a function of the cycle or with
-    scale_mode="iterations" of the iteration, takes the place of the mode. Momentum goes the other
-    way, unless `cycle_momentum` is False.
+    scale_mode="iterations" of the iteration, replaces the mode. Momentum moves in the opposite
+    direction, unless `cycle_momentum` is False.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class CyclicLR(_WithMomentum):
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Load a state from `state_dict`."""
         attributes = state_dict["_scale_fn_custom"]
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "_scale_fn_custom"})
         if attributes is not None and self._scale_fn_custom is not None:
@@ -139,7 +139,8 @@ class OneCycleLR(_WithMomentum):
 
     `pct_start` is the share of steps that go up. The last rate is the first one divided by
     `final_div_factor`. `three_phase` goes down to the first rate as fast as it went up, and only
-    then to the last one. Momentum goes the other way, unless `cycle_momentum` is False.
+    then to the last one. Momentum moves in the opposite direction, unless `cycle_momentum` is
+    False.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class OneCycleLR(_WithMomentum):
 
 
 def _total(total: Any, epochs: Any, steps_per_epoch: Any) -> int:
-    """The number of steps, which is given in one of two ways."""
+    """The number of steps, from one of the two ways to give it."""
     given: Sequence[tuple[str, Any]] = [("total_steps", total)]
     if total is None:
         if epochs is None or steps_per_epoch is None:
@@ -220,7 +221,7 @@ def _total(total: Any, epochs: Any, steps_per_epoch: Any) -> int:
 
 
 def _phases(total: int, share: float, three: bool) -> list[dict[str, Any]]:
-    """Where the parts of the cycle end, and the names in the groups of what they lead between."""
+    """The phases of the cycle: where each ends, and the group keys of its first and last values."""
 
     def phase(end: float, rates: tuple[str, str], momentum: tuple[str, str]) -> dict[str, Any]:
         names = (("lr", rates), ("momentum", momentum))

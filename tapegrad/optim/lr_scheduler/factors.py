@@ -14,7 +14,7 @@ Factor = Callable[[int], float]
 
 
 class _OfFunctions(LRScheduler):
-    """A schedule of functions from an epoch to a factor, one for each group."""
+    """A schedule by functions that map an epoch to a factor, one for each group."""
 
     def __init__(
         self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1
@@ -39,7 +39,7 @@ class _OfFunctions(LRScheduler):
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Load a state from `state_dict`."""
         self.__dict__.update({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
         for function, attributes in zip(self.lr_lambdas, state_dict["lr_lambdas"], strict=True):
             if attributes is not None:

@@ -1,4 +1,4 @@
-"""A schedule that looks at how training goes."""
+"""A schedule that reacts to a metric."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ReduceLROnPlateau(LRScheduler):
         self._reset()
 
     def _reset(self) -> None:
-        """Forget the metrics so far."""
+        """Reset the metrics and counters."""
         self.best = self.mode_worse
         self.cooldown_counter = 0
         self.num_bad_epochs = 0
@@ -73,7 +73,7 @@ class ReduceLROnPlateau(LRScheduler):
         return sign * metric < sign * bound
 
     def step(self, metrics: Any = None, epoch: Any = None) -> None:  # type: ignore[override]
-        """Take note of this epoch's metric, a number or a tensor of one element."""
+        """Record this epoch's metric, a number or a tensor of one element, and adapt the rate."""
         check_not_captured(self)
         if metrics is None:
             raise TypeError("ReduceLROnPlateau.step needs the metric: scheduler.step(loss)")
