@@ -16,13 +16,13 @@ from ..core.tensor import Tensor
 
 #: a Python number; Python's bool is an int
 Number: TypeAlias = int | float
-#: what can stand beside a tensor in arithmetic
+#: an operand of arithmetic
 Operand: TypeAlias = Tensor | int | float | np.generic | np.ndarray[Any, Any]
 #: one dimension or several
 Dims: TypeAlias = int | Sequence[int]
 #: an integer for all dimensions, or one for each
 Ints: TypeAlias = int | Sequence[int]
-#: what names an element type: `tapegrad.float32`, `"float32"`, `np.float32`, `float`
+#: an element type or its name: `tapegrad.float32`, `"float32"`, `np.float32`, `float`
 DTypeLike: TypeAlias = DType | str | type[Any] | np.dtype[Any]
-#: what names a device: `tapegrad.device("cpu")`, `"cpu"`
+#: a device or its name: `tapegrad.device("cpu")`, `"cpu"`
 DeviceLike: TypeAlias = device | str

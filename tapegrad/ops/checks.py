@@ -1,8 +1,8 @@
-"""Checks of data: a primitive that passes a tensor on if its values lie in a range.
+"""Checks of data: a primitive that returns a tensor unchanged if its values lie in a range.
 
-In eager code a check looks at the array and leaves the tensor as it is. While a function is
-captured it is a primitive whose result is used instead of the tensor, so that every replay checks
-its own data, before the first change of memory from outside.
+In eager code a check reads the array and returns the same tensor. During capture it is a primitive
+whose result replaces the tensor, so that every replay checks its own data, before the first write
+to memory from outside.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def verify(
 def _checked(x: Any, tested: Any, *, low: float, high: float, besides: float, failure: int) -> Any:
     error, message = FAILURES[failure]
     verify(tested, low, high, besides, error, message)
-    return xp.module(x).array(x)  # a value of its own: the other one was not checked
+    return xp.module(x).array(x)  # a copy: the input itself was not checked
 
 
 checked_: Primitive = define(

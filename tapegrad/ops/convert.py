@@ -1,4 +1,4 @@
-"""Changing dtype and device, filling in place, and asking for sizes."""
+"""Methods that change dtype or device, fill in place, or return sizes."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def to(
 ) -> Any:
     """This tensor with another dtype and/or on another device: `to(dtype)`, `to(device)`, ...
 
-    `to(other)` takes dtype and device of another tensor. Without a change it is the tensor itself,
-    unless `copy=True`. With `non_blocking=True` Python does not wait for the copy of pinned memory
-    to a GPU; that memory must not change before the copy is done.
+    `to(other)` takes dtype and device of another tensor. If nothing changes, the result is the
+    tensor itself, unless `copy=True`. With `non_blocking=True` Python does not wait for a copy from
+    pinned memory to a GPU; that memory must not change before the copy is done.
 
     >>> import tapegrad
     >>> tapegrad.tensor([1.5, 2.5]).to(tapegrad.int64)
@@ -197,7 +197,7 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 def cpu(self: Tensor) -> Tensor:
-    """This tensor in the computer's own memory."""
+    """This tensor in host memory."""
     return _moved(self, CPU)
 
 
@@ -207,7 +207,7 @@ def cuda(self: Tensor, index: int | None = None) -> Tensor:
 
 
 class Extent(int):
-    """`x.size`: the number of elements, as in NumPy; called, the shape, as in PyTorch.
+    """`x.size` is the number of elements, as in NumPy; `x.size()` is the shape, as in PyTorch.
 
     >>> import tapegrad
     >>> x = tapegrad.zeros(2, 3)
@@ -241,7 +241,7 @@ def size(self: Tensor) -> Extent:
 
 
 def numel(self: Tensor) -> int:
-    """How many elements there are.
+    """The number of elements.
 
     >>> import tapegrad
     >>> tapegrad.zeros(2, 3).numel()
@@ -255,7 +255,7 @@ def stride(self: Tensor, dim: None = None) -> tuple[int, ...]: ...
 @overload
 def stride(self: Tensor, dim: int) -> int: ...
 def stride(self: Tensor, dim: int | None = None) -> Any:
-    """Steps in memory between neighbours, in elements.
+    """The strides, in elements.
 
     >>> import tapegrad
     >>> tapegrad.zeros(2, 3).stride(), tapegrad.zeros(2, 3).t().stride()
@@ -265,7 +265,7 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     itemsize = array.itemsize
     steps = tuple([s // itemsize for s in array.strides])
     if array.size == 0 and not any(steps):
-        steps = _steps_of(array.shape)  # NumPy keeps none for arrays without elements
+        steps = _steps_of(array.shape)  # NumPy's strides of empty arrays differ
     return steps if dim is None else steps[normal_dim(dim, self._array.ndim)]
 
 
@@ -274,7 +274,7 @@ def _steps_of(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def storage_offset(self: Tensor) -> int:
-    """How many elements of the tensor that this is a view of come before its first one.
+    """The offset of a view's first element in its storage, in elements.
 
     >>> import tapegrad
     >>> tapegrad.arange(4)[1:].storage_offset()
@@ -292,12 +292,12 @@ def storage_offset(self: Tensor) -> int:
 
 
 def _filling(value: Any, dtype: Any) -> Any:
-    """A number as an array; integers that are too large keep their last bits."""
+    """A number as an array; integers that are too large keep their low bits."""
     return np.asarray(value).astype(dtype) if type(value) is int else np.asarray(value, dtype)
 
 
 def fill_(self: Tensor, value: Operand) -> Tensor:
-    """Put one value everywhere, in place.
+    """Fill with one value, in place.
 
     >>> import tapegrad
     >>> tapegrad.zeros(2).fill_(3.0)
@@ -322,7 +322,7 @@ def fill_(self: Tensor, value: Operand) -> Tensor:
 
 
 def copy_(self: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """Put the values of another tensor here, converted and broadcast.
+    """Copy the values of another tensor into this one, converted and broadcast.
 
     >>> import tapegrad
     >>> tapegrad.zeros(2, 2).copy_(tapegrad.tensor([1, 2]))
@@ -337,27 +337,27 @@ def copy_(self: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
 
 
 def _zero(self: Tensor) -> Tensor:
-    """Put zero everywhere, in place."""
+    """Fill with zeros, in place."""
     return fill_(self, 0)
 
 
 def _dim(self: Tensor) -> int:
-    """How many dimensions there are."""
+    """The number of dimensions."""
     return int(self._array.ndim)
 
 
 def _element_size(self: Tensor) -> int:
-    """Bytes of one element."""
+    """The size of one element in bytes."""
     return int(self._array.itemsize)
 
 
 def _is_shared(self: Tensor) -> bool:
-    """Whether processes forked from this one share the memory with it."""
+    """Whether forked processes share the memory with this one."""
     return self.is_cuda or bool(self.untyped_storage().is_shared())
 
 
 def _share_memory(self: Tensor) -> Tensor:
-    """Move to memory that processes forked from this one share with it.
+    """Move the tensor to memory that forked processes share with this one.
 
     >>> import tapegrad
     >>> tapegrad.ones(2).share_memory_().is_shared()
@@ -389,7 +389,7 @@ def _is_signed(self: Tensor) -> bool:
 
 
 def _is_cpu(self: Tensor) -> bool:
-    """Whether the elements are in the computer's own memory."""
+    """Whether the elements are in host memory."""
     return not self.is_cuda
 
 
@@ -399,7 +399,7 @@ def _get_device(self: Tensor) -> int:
 
 
 def _is_contiguous(self: Tensor, memory_format: object = None) -> bool:
-    """Whether the elements lie in memory one after the other, in the order of the dimensions."""
+    """Whether the elements are contiguous in memory, in C order."""
     return bool(self._array.flags.c_contiguous)
 
 
@@ -410,7 +410,7 @@ def _data_ptr(self: Tensor) -> int:
 
 
 def _turning(name: str, movement: Callable[..., Any]) -> None:
-    """Give Tensor the version of a movement that rearranges the tensor itself."""
+    """Attach the in-place method of a movement, such as `transpose_`."""
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return inplace.turn(self, lambda x: movement(x, *args, **kwargs), f"{name}_")
@@ -444,17 +444,17 @@ def _is_nonzero(self: Tensor) -> bool:
 
 
 def _false(self: Tensor) -> bool:
-    """False: there are no such tensors here."""
+    """False: such tensors do not exist here."""
     return False
 
 
 def _is_pinned(self: Tensor, device: DeviceLike | None = None) -> bool:
-    """Whether the memory is pinned: a GPU copies from it while Python goes on."""
+    """Whether the memory is pinned, so that a GPU can copy from it asynchronously."""
     return isinstance(self._array, np.ndarray) and is_pinned(self._array)
 
 
 def _pin_memory(self: Tensor, device: DeviceLike | None = None) -> Tensor:
-    """A copy in pinned memory; the tensor itself if it is there, or if there is no GPU."""
+    """A copy in pinned memory; the tensor itself if it is pinned, or if there is no GPU."""
     if not isinstance(self._array, np.ndarray):
         raise RuntimeError(f"only memory of the CPU can be pinned, and this is on {self.device}")
     if is_pinned(self._array) or not _has_gpu():
@@ -471,7 +471,7 @@ def _has_gpu() -> bool:
 
 
 def _record_stream(self: Tensor, stream: Any) -> None:
-    """Keep the memory until what a stream has to do now is done, even if the tensor is gone."""
+    """Keep the memory alive until the work now queued on a stream is done."""
     if isinstance(self._array, np.ndarray):
         raise RuntimeError("record_stream() is for tensors on a GPU")
     keep_for(stream, self._array)
@@ -499,7 +499,7 @@ def _like(kind: str, x: Tensor, generator: Any) -> Any:
 
 
 def _above_zero(what: str, number: Any, least: bool = False) -> Any:
-    """A parameter of a distribution, if it is positive, or at `least` 0."""
+    """A parameter of a distribution, checked to be positive, or with `least` not negative."""
     if not isinstance(number, Tensor) and not (number > 0 or (least and number == 0)):
         raise RuntimeError(f"{what} must be {'at least' if least else 'above'} 0, got {number}")
     return number
@@ -518,7 +518,7 @@ def _between(x: Tensor, generator: Any, low: Any, high: Any) -> Any:
         raise NotImplementedError(f"uniform_ needs a floating tensor, got {x.dtype}")
     if not isinstance(high - low, Tensor) and high - low > dtypes.finfo(x.dtype).max:
         raise RuntimeError(f"uniform_: the range from {low} to {high} is too wide for {x.dtype}")
-    first = complex(low, low) if is_complex(x) else low  # of both parts
+    first = complex(low, low) if is_complex(x) else low  # the limit of both parts
     return _like("uniform", x, generator) * (high - low) + first
 
 
@@ -547,7 +547,7 @@ _random_in_place(
 
 
 def _check_limits(dtype: DType, low: int, high: int, digits: int | None) -> None:
-    """Limits that a dtype cannot hold are errors; those that it cannot hold exactly, warnings."""
+    """Raise if a dtype cannot hold the limits; warn if it cannot hold them exactly."""
     if low >= high:
         raise RuntimeError(
             f"random_ draws from `from` up to `to`, which must be larger: got {low} and {high}"
@@ -570,7 +570,7 @@ def _check_limits(dtype: DType, low: int, high: int, digits: int | None) -> None
 
 
 def _whole_numbers(x: Tensor, generator: Any, *limits: Any, **named: Any) -> Any:
-    """Integers from 0, or the first of two limits, up to but not including the last."""
+    """Draw integers from 0, or the first of two limits, up to but not including the last."""
     low, high = (0, None) if not limits else (0, limits[0]) if len(limits) == 1 else limits
     low, high = named.get("from", low), named.get("to", high)
     digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}.get(x.dtype.name)

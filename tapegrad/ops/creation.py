@@ -1,7 +1,7 @@
-"""Making tensors: from data, filled with a value, and like another tensor.
+"""Functions that make tensors: from data, filled with a value, or like another tensor.
 
-In come data or a size, with dtype and device. Out comes a new tensor without history. `@creation`
-enters such a function in `CREATION`, from where it gets into the main namespace; `ranges.py` and
+Comes in: data or a size, with dtype and device. Goes out: a new tensor without history. `@creation`
+enters such a function in `CREATION`, which becomes part of the main namespace; `ranges.py` and
 `drawing.py` use it too.
 """
 
@@ -48,10 +48,10 @@ def creation(function: F) -> F:
 
 
 def _let_creation_ask() -> None:
-    """Let functions that make tensors ask classes and modes first: under new names of the same."""
+    """Replace public functions that make tensors by wrappers that check for overrides."""
     public = sys.modules[__package__.partition(".")[0]].__dict__
     for name, function in CREATION.items():
-        if public.get(name) is function and name != "is_tensor":  # which is about the class itself
+        if public.get(name) is function and name != "is_tensor":  # asks only for the class
             public[name] = _asking(function)
 
 
@@ -68,7 +68,7 @@ overriding.on_install.append(_let_creation_ask)
 
 
 def made(array: Any) -> Tensor:
-    """A new tensor around an array, which knows whether it is made inside of inference_mode."""
+    """A new tensor around an array, marked if it is made inside of inference_mode."""
     out = wrap(array)
     if INFERRED and STATE.mode & INFERENCE:
         out._extra = InferenceExtra()
@@ -76,7 +76,7 @@ def made(array: Any) -> Tensor:
 
 
 def finished(array: Any, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
-    """A tensor of the array, converted and moved as the options of its maker say."""
+    """A tensor of the array, converted to a dtype and moved to a device."""
     if dtype is not None and array.dtype != dtypes.as_dtype(dtype).numpy:
         array = converted(array, dtypes.as_dtype(dtype))
     if device is not None or ASKED:
@@ -153,7 +153,7 @@ def from_numpy(array: np.ndarray[Any, Any], requires_grad: bool = False) -> Tens
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy needs a NumPy array, got {type(array).__name__}")
     dtypes.from_numpy_dtype(array.dtype)
-    # In an array of its own: what others set on theirs, such as flags, is not set on this one.
+    # A separate array object: setting flags on the user's array does not change this one.
     out = made(array.view(np.ndarray))
     return out.requires_grad_() if requires_grad else out
 
@@ -220,11 +220,11 @@ def empty(
             return without_values(
                 np.broadcast_to(np.zeros((), numpy_dtype(dtype)), shape), requires_grad
             )
-    # On a tape unset values are zeros: two recordings of one function must agree.
+    # On a tape unset values are zeros, because two recordings of a function must be equal.
     unset = np.zeros if STATE.mode & TAPE else np.empty
     try:
         array = unset(shape, numpy_dtype(dtype))
-    except ValueError as error:  # more bytes than there are addresses
+    except ValueError as error:  # more bytes than the address space has
         raise RuntimeError(f"a tensor of shape {shape} is too large: {error}") from None
     return finished(array, None, device, requires_grad)
 
@@ -267,7 +267,7 @@ def full(
     out: Tensor | None = None,
     **unused: Any,
 ) -> Tensor:
-    """One value everywhere, which gives the dtype: `full((2,), 7)` is [7, 7], of int64."""
+    """A tensor filled with one value, which gives the dtype: `full((2,), 7)` is int64 [7, 7]."""
     if out is not None:
         return created_into(out, full, size, fill_value, dtype=dtype, requires_grad=requires_grad)
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
@@ -306,7 +306,7 @@ def empty_permuted(
     requires_grad: bool = False,
     **unused: Any,
 ) -> Tensor:
-    """Unset values whose dimensions lie in memory in the order that `physical_layout` gives."""
+    """A tensor with unset values and the memory order of dimensions in `physical_layout`."""
     shape, order = as_size((size,), unused), as_shape((physical_layout,))
     if sorted(order) != list(range(len(shape))):
         raise RuntimeError(
@@ -318,7 +318,7 @@ def empty_permuted(
 
 
 def made_like(function: Callable[..., Tensor], input: Tensor, options: dict[str, Any]) -> Tensor:
-    """What `function` makes with the shape, dtype and device of a tensor."""
+    """The result of `function` for the shape, dtype and device of a tensor."""
     options.pop("memory_format", None)
     if input._array.__class__ is not np.ndarray:
         if input._array.__class__ is UnsetArray:
@@ -385,7 +385,7 @@ def _new_ones(self: Tensor, *size: int | Sequence[int], **options: Any) -> Tenso
 
 
 def _new_empty(self: Tensor, *size: int | Sequence[int], **options: Any) -> Tensor:
-    """A tensor of the given size, dtype and device as here, with whatever the memory holds."""
+    """Unset values of the given size, with this tensor's dtype and device."""
     return empty(*size, **_options(self, options))
 
 

@@ -1,9 +1,9 @@
 """Random tensors.
 
-In come a size and the state of a generator (`tapegrad/random.py`), out come random numbers and the
-state moved past them. `random_` is the draw as a primitive, so that tapes and compiled functions
-repeat it; `random_array` calls it and moves the generator. Dropout and other random operations call
-`random_array`; the functions of the main namespace do too.
+Comes in: a size and the state of a generator (`tapegrad/random.py`). Goes out: random numbers, and
+the state advanced past them. `random_` is the draw as a primitive, so that tapes and compiled
+functions repeat it; `random_array` calls it and advances the generator. Dropout, other random
+operations and the functions of the main namespace call `random_array`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def _words(kind: str, count: int, dtype: Any) -> int:
-    """How many words of 64 bits a draw takes: a half of one for each float32."""
+    """The number of 64-bit words that a draw takes: half a word for each float32."""
     if kind == "words":
         return count
     wide = dtype == np.float64 or kind == "integers"
@@ -48,7 +48,7 @@ def _words(kind: str, count: int, dtype: Any) -> int:
 def _draw(
     state: Any, *, kind: str, shape: tuple[int, ...], dtype: Any, low: int, high: int
 ) -> tuple[Any, Any]:
-    """A random array, and the state with the offset moved past the blocks that it took."""
+    """A random array, and the state with its offset advanced past the blocks used."""
     count = math.prod(shape)
     size = _words(kind, count, dtype)
     words = random.words_at(*random.pair_of(state), size)
@@ -71,7 +71,7 @@ _SINE = "sine_of_turn(copysign(0.25 - fabs(fabs(({0}) - 0.5) - 0.25), 0.5 - ({0}
 
 
 def _uniforms(word: str, wide: bool) -> tuple[str, ...]:
-    """The floats in [0, 1) in a word, as expressions: one of 53 bits, or two of 24."""
+    """Expressions for the floats in [0, 1) that a word gives: one of 53 bits, or two of 24."""
     if wide:
         return (f"as_float64({word} >> 11) * {2.0**-53!r}",)
     halves = (f"({word} >> 8) & 16777215", f"{word} >> 40")
@@ -79,7 +79,7 @@ def _uniforms(word: str, wide: bool) -> tuple[str, ...]:
 
 
 def _expressions(kind: str, wide: bool, low: int, high: int) -> list[str]:
-    """The values that a pair of words `x` and `y` gives, in order."""
+    """Expressions for the values that a pair of words `x` and `y` gives, in order."""
     if kind == "words":
         return [f"as_int64({word} ^ {1 << 63})" for word in "xy"]
     if kind == "integers":
@@ -95,7 +95,7 @@ def _expressions(kind: str, wide: bool, low: int, high: int) -> list[str]:
 def _draw_in_loops(
     b: Any, outs: Any, state: Any, *, kind: str, shape: Any, dtype: Any, low: int, high: int
 ) -> None:
-    """A loop over blocks of four words, and one for the part of a block at the end."""
+    """A loop over blocks of four words, and one for the partial block at the end."""
     out, after = outs
     body = b.over((2,))
     taken = body.position((-(-_words(kind, out.size, dtype) // 4),))
@@ -161,9 +161,9 @@ reserve_: Primitive = define(
 
 
 def reserved_state(count: int) -> Tensor:
-    """The state for a draw of uniform float32 that another primitive makes; see `uniform_at`.
+    """The state for a draw of uniform float32 in another primitive; see `uniform_at`.
 
-    The generator moves on as `random_array` moves it.
+    It advances the generator as `random_array` does.
     """
     source = random.default_generator
     words = _words("uniform", count, np.dtype(np.float32))
@@ -198,7 +198,7 @@ def random_array(
 ) -> Tensor:
     """A random tensor; on an explicit tape the draw is an entry.
 
-    The parts of complex numbers are drawn: of normal ones, each has half of the variance.
+    Complex numbers are drawn part by part; each part of a normal number has half of the variance.
     """
     dtype = np.dtype(dtype)
     if dtype.kind in numeric.COMPLEX:
@@ -208,7 +208,7 @@ def random_array(
         made_of: Tensor = complex_(pairs[..., 0], pairs[..., 1])
         return made_of
     mode = STATE.mode
-    # The numbers are the same on each device: they come from the host, as the state does.
+    # Numbers are the same on each device, because the host draws them.
     target = device if device is not None and device.type == "cuda" else None
     if mode & TRANSFORM:
         return drawn_in_batches(
@@ -230,7 +230,7 @@ def _drawn(
     source = generator or random.default_generator
     params = {"kind": kind, "shape": shape, "dtype": dtype, "low": low, "high": high}
     for tape in STATE.tapes:
-        tape.value_of(source.state)  # as it is before the draw, which changes it
+        tape.value_of(source.state)  # the value before the draw changes it
         tape.will_write(source.state)
     before = source.take(_words(kind, math.prod(shape), params["dtype"]))
     array, after = random_.kernel(before, **params)
@@ -245,7 +245,7 @@ def _drawn(
 
 
 def _wanted(device: Any) -> Device | None:
-    """The device that a draw is asked for; None for the CPU."""
+    """The requested device of a draw; None for the CPU."""
     if device is None and not ASKED:
         return None
     return get_default_device() if device is None else as_device(device)
@@ -404,7 +404,7 @@ def _check_bounds(low: int, last: int, dtype: Any) -> None:
 
 
 def _last_whole(dtype: Any) -> int:
-    """The whole number up to which a dtype holds all of them."""
+    """The largest number up to which a dtype represents every integer."""
     if dtype.is_floating_point:
         return int(2 / dtypes.finfo(dtype).eps)
     return 1 if dtype is dtypes.bool_ else int(dtypes.iinfo(dtype).max)
@@ -477,7 +477,7 @@ def normal(
 
 
 def _without_gradient(drawn: Any, *given: Any) -> Any:
-    """What was drawn, with a history in which the gradients of all that was given are 0."""
+    """The drawn tensor, with a history in which all given tensors get gradients of 0."""
     for x in given:
         if isinstance(x, Tensor) and x.requires_grad:
             from .shape.uncommon import blank_
@@ -487,7 +487,7 @@ def _without_gradient(drawn: Any, *given: Any) -> Any:
 
 
 def as_chance(what: str, p: Any) -> Any:
-    """A probability, a number or a tensor, if it lies between 0 and 1."""
+    """A probability (number or tensor), checked to lie between 0 and 1."""
     message = f"{what} needs probabilities between 0 and 1, got {{}}"
     if isinstance(p, Tensor):
         return checked(p, low=0, high=1, message=message)
@@ -516,7 +516,7 @@ def bernoulli(
 
 
 def _multinomial(weights: Any, u: Any, *, count: int, replacement: bool) -> Any:
-    """Indices that uniform numbers pick: one for each index, or one for each possible index."""
+    """Indices picked by uniform numbers `u`: one per draw with replacement, else one per weight."""
     rows = weights.astype(np.float64, copy=False)
     rows = rows.reshape(-1, rows.shape[-1])
     if (rows < 0).any() or not np.isfinite(rows).all() or (rows.sum(1) <= 0).any():
@@ -533,7 +533,7 @@ def _multinomial(weights: Any, u: Any, *, count: int, replacement: bool) -> Any:
             raise RuntimeError(
                 f"cannot draw {count} different indices where fewer have a weight above 0"
             )
-        # The largest of exponential races: the order of u**(1/w) draws without replacement.
+        # Exponential races: sorting by u**(1/w) draws without replacement.
         races = -np.log1p(-u.reshape(rows.shape)) / np.where(rows > 0, rows, 1.0)
         found = np.argsort(np.where(rows > 0, races, np.inf), axis=1)[:, :count]
     return found.reshape(*weights.shape[:-1], count).astype(np.int64)

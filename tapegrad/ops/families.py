@@ -48,8 +48,8 @@ def unary(
 ) -> Primitive:
     """A function of one tensor, differentiable when `vjp` is given.
 
-    If its results are floats it `casts` them for `out=`, unless stated. With `scipy` its kernel is
-    a function of SciPy, which takes 0.15 s and 24 MB to load.
+    By default, functions with floating results cast them for `out=` (`casts`). `scipy` means that
+    the kernel calls SciPy, which takes 0.15 s and 24 MB to load.
     """
     p = define(
         name,
@@ -118,8 +118,8 @@ def binary(
 ) -> Primitive:
     """A function of two tensors, or of a tensor and a number, with broadcasting.
 
-    `numbers` says where the public function takes one: as the "second" operand, in "both" places,
-    or "none".
+    `numbers` says where the public function takes a number: as the "second" operand, as "both", or
+    as "none".
     """
     p = define(
         name,
@@ -171,7 +171,7 @@ def binary(
 
 
 def without_gradient(what: str, instead: str) -> Callable[..., Any]:
-    """A rule for what has no gradient in PyTorch either: it raises, and says what has one."""
+    """A rule for an input without a gradient, as in PyTorch: an error that names an alternative."""
 
     def rule(g: Any) -> Any:
         raise NotImplementedError(f"{what} has no gradient; use {instead}")
@@ -180,7 +180,7 @@ def without_gradient(what: str, instead: str) -> Callable[..., Any]:
 
 
 def _docstring(text: str, example: tuple[str, str] | None) -> str:
-    """A docstring of a line or more and of an example: what is called, and what that shows."""
+    """A docstring made of a text and an example: a call and its output."""
     if example is None:
         return text
     call, shown = example

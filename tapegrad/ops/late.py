@@ -1,9 +1,9 @@
-"""Operations that few programs use: a file of them is imported when one of its names is first used.
+"""Rarely used operations: their file is imported when one of its names is first used.
 
-In comes the name of a function of `tapegrad` or of a Tensor method. Out comes the operation, after
+Comes in: the name of a function of `tapegrad` or of a Tensor method. Goes out: the operation, after
 its file has entered it in the table like any other. `LATE` lists the names of each file, so that
-they are known before: `tests/test_structure.py` compares the list with what the files enter. A file
-of operations takes 0.2 to 1 ms to import, and `import tapegrad` must stay short.
+they are known before the import; `tests/test_structure.py` compares the list with the entries of
+the files. A file takes 0.2 to 1 ms to import, and `import tapegrad` must stay fast.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Late(NamedTuple):
 
     #: functions of the main namespace that are methods too
     both: str = ""
-    #: functions that are no methods
+    #: functions that are not methods
     functions: str = ""
-    #: methods that are no functions, such as those that change the tensor
+    #: methods that are not functions, such as those that change the tensor
     methods: str = ""
 
 
-#: files below `tapegrad.ops` that `nn.functional` imports, and what they enter beside its functions
+#: files below `tapegrad.ops` that `nn.functional` imports, and what else they enter
 LAYERS: dict[str, Late] = {
     "window.columns": Late(),
     "window.convolution": Late(functions="conv1d conv2d conv3d conv_tbc"),
@@ -55,10 +55,10 @@ LAYERS: dict[str, Late] = {
     "nn.multihead": Late(),
 }
 
-#: all files of operations that wait, and what they enter
+#: all files of operations that are imported late, and what they enter
 LATE: dict[str, Late] = {
     **LAYERS,
-    # what it enters are rewrites of programs, which `replay/` asks for
+    # it enters only rewrites of programs, which `replay/` loads
     "nn.attention_rewrite": Late(),
     "elementwise.parts": Late(
         both="frexp gcd lcm ldexp nextafter",
@@ -141,7 +141,7 @@ def load(file: str) -> None:
 
 
 def load_all(folder: str = "") -> None:
-    """Import all files, or those of a folder, for whoever goes through the whole table."""
+    """Import all files, or those of a folder, for callers that need the whole table."""
     for file in LATE:
         if file.startswith(folder):
             load(file)
@@ -154,7 +154,7 @@ def load_layers() -> None:
 
 
 def _waiting(name: str, file: str) -> Callable[..., Any]:
-    """A method that imports its file, which puts the real one in its place."""
+    """A method that imports its file, which replaces it by the real method."""
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         load(file)
@@ -178,7 +178,7 @@ for _file, _names in LATE.items():
 
 
 def function(name: str) -> Callable[..., Any]:
-    """A function of the main namespace that is in one of the files."""
+    """A function of the main namespace, from one of the files."""
     load(FILES[name])
     return table.public_functions("")[name]
 

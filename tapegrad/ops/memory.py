@@ -1,6 +1,6 @@
-"""Methods that change or show the memory of a tensor, and functions applied element by element.
+"""Methods that change or expose the memory of a tensor, or apply a function to each element.
 
-In come a tensor and sizes, a storage, or a Python function. `resize_` and `set_` give a tensor
+Comes in: a tensor, and sizes, a storage, or a Python function. `resize_` and `set_` give a tensor
 other memory or another view of it; `apply_` and `map_` call a function for each element. Methods
 that compare in place are here too. `tapegrad/storage.py` has the storages.
 """
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def _resize(self: Tensor, *sizes: int | Sequence[int], memory_format: object = None) -> Tensor:
-    """Give the tensor another shape, in place: elements stay where they are in memory.
+    """Give the tensor another shape, in place; elements keep their positions in memory.
 
-    Further elements are not set. Other tensors that share the memory are not changed.
+    Additional elements are not set. Other tensors that share the memory do not change.
     """
     shape = valid_shape(sizes)
     if capturing() and self._array.size and shape != self._array.shape:
@@ -79,7 +79,7 @@ def _set(
 
 
 def _is_set_to(self: Tensor, tensor: Tensor) -> bool:
-    """Whether two tensors show the same elements of the same memory in the same order."""
+    """Whether two tensors have the same memory, offset, shape and strides."""
     a, b = self._array, tensor._array
     same = storage.owner_of(a) is storage.owner_of(b) and a.dtype == b.dtype
     at = [x.__array_interface__["data"][0] for x in (a, b)] if same else [0, 1]
@@ -108,7 +108,7 @@ def _storage_type(self: Tensor) -> Any:
 
 
 def _new(self: Tensor, *args: Any, device: DeviceLike | None = None) -> Tensor:
-    """A tensor of this one's dtype: of sizes with unset values, or of data."""
+    """A tensor of this one's dtype: from sizes, with unset values, or from data."""
     if device is not None:
         if as_device(device).type != self.device.type:
             raise RuntimeError(f"new() makes tensors on {self.device}, not on {device}; use .to()")
@@ -131,7 +131,7 @@ def _new_empty_strided(
     requires_grad: bool = False,
     **unused: Any,
 ) -> Tensor:
-    """Unset values of a size, in memory with these strides, of this tensor's dtype."""
+    """Unset values of this tensor's dtype, with a given size and strides."""
     return empty_strided(
         size, stride, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad
     )
@@ -147,7 +147,7 @@ def empty_strided(
     requires_grad: bool = False,
     **unused: Any,
 ) -> Tensor:
-    """A tensor whose values are not set, in memory with these strides, which count elements.
+    """A tensor with unset values and the given strides, in elements.
 
     >>> import tapegrad
     >>> tapegrad.empty_strided((2, 3), (1, 2)).stride()
@@ -176,9 +176,9 @@ def from_file(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """The first `size` elements of a file, in one dimension, read when they are used.
+    """The first `size` elements of a file as a 1-d tensor, read on use.
 
-    If `shared`, the file is made as long as that needs, and writes reach it.
+    If `shared`, the file is extended to that size if needed, and writes change the file.
     """
     from ..storage import UntypedStorage
 
@@ -196,7 +196,7 @@ def frombuffer(
     offset: int = 0,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor in one dimension on the memory of an object with Python's buffer protocol.
+    """A 1-d tensor on the memory of an object with Python's buffer protocol.
 
     `offset` counts bytes, `count` elements. Memory of a read-only object cannot be written to.
 
@@ -248,10 +248,10 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Anything as a tensor: another tensor, an array, a buffer, numbers.
+    """Convert anything to a tensor: another tensor, an array, a buffer, numbers.
 
-    Memory is shared where that is possible. With `copy=True` it never is, with `copy=False` it is
-    an error if it cannot be. History is kept only with `requires_grad=True`.
+    The result shares memory if possible. With `copy=True` it never does; with `copy=False` a needed
+    copy is an error. History is kept only with `requires_grad=True`.
 
     >>> import tapegrad
     >>> tapegrad.asarray([1, 2], dtype=tapegrad.float64)
@@ -295,17 +295,17 @@ def asarray(
 
 
 def _apply(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
-    """Replace each element by what a Python function returns for it, in place."""
+    """Replace each element by the result of a Python function, in place."""
     return _mapped(self, (), callable, "apply_")
 
 
 def _map(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
-    """Replace each element by what a function returns for it and one of another tensor."""
+    """Replace each element by a function of it and the element of another tensor, in place."""
     return _mapped(self, (tensor,), callable, "map_")
 
 
 def _map2(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
-    """Replace each element by what a function returns for it and those of two tensors."""
+    """Replace each element by a function of it and the elements of two tensors, in place."""
     return _mapped(self, (x, y), callable, "map2_")
 
 
@@ -329,7 +329,7 @@ def _mapped(self: Tensor, others: tuple[Tensor, ...], function: Any, what: str) 
 # -- in place ----------------------------------------------------------------------------------
 
 
-#: files with operations that have no in-place method of their own, and their names
+#: by file, operations that get their in-place methods here
 _IN_PLACE = {
     comparison: ("eq", "ne", "lt", "le", "gt", "ge", "logical_not"),
     functions: ("heaviside", "float_power"),
@@ -342,7 +342,7 @@ for _name in [name for names in _IN_PLACE.values() for name in names]:
 
 
 def _dim_order(self: Tensor) -> tuple[int, ...]:
-    """The dimensions as they lie in memory, the one with the longest steps first.
+    """The dimensions in memory order, the one with the largest stride first.
 
     >>> import tapegrad
     >>> tapegrad.zeros(2, 3).dim_order(), tapegrad.zeros(2, 3).T.dim_order()

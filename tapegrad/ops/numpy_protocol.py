@@ -1,10 +1,10 @@
 """NumPy's functions on tensors: `np.add(t, 1)`, `np.mean(t)`, `np.stack([t, t])`.
 
-In come a function of NumPy and its arguments, some of which are tensors. Universal functions and
-reductions give tensors, with gradients: the operation of the table computes them. Other functions
-give what NumPy gives for the tensors' arrays, as they do with PyTorch's tensors; where a tensor
-requires gradients, which NumPy would lose, and where a program is captured, the operation of the
-same meaning runs instead, if there is one. NumPy calls the two methods that are attached here.
+Comes in: a NumPy function and its arguments, some of them tensors. Universal functions and
+reductions run as operations of the table, and return tensors with gradients. Other functions return
+NumPy's result for the tensors' arrays, as for PyTorch's tensors. But if a tensor requires
+gradients, which NumPy would lose, or during capture, the equivalent operation runs instead, if
+there is one. NumPy calls the two methods that are attached here.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _NAMES = {
     "subtract": "sub", "true_divide": "div",
 }  # fmt: skip
 
-#: operations of two tensors that take no numbers
+#: operations of two tensors that do not accept numbers
 _TENSORS_ONLY = {
     *("atan2", "copysign", "fmax", "fmin", "gcd", "heaviside", "hypot", "lcm", "logaddexp"),
     *("logaddexp2", "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "nextafter"),
 }
 
-#: reductions and shapes, of which PyTorch's tensors give tensors too: NumPy's name and ours
+#: reductions and shape functions that return tensors, as in PyTorch: NumPy's name and ours
 _GIVE_TENSORS = {
     **{n: n for n in ("mean", "sum", "prod", "argmax", "argmin", "any", "all", "cumsum")},
     **{n: n for n in ("cumprod", "std", "var", "reshape", "squeeze", "round", "nansum")},
@@ -51,7 +51,7 @@ _GIVE_TENSORS = {
     "nanmean": "nanmean",
 }
 
-#: those that run as operations only where NumPy would lose gradients
+#: functions that run as operations only where NumPy would lose gradients
 _KEEP_GRADIENTS = {
     **{n: n for n in ("stack", "vstack", "hstack", "dstack", "column_stack", "where", "ravel")},
     **{n: n for n in ("swapaxes", "moveaxis", "flip", "roll", "tril", "triu", "trace", "outer")},
@@ -71,7 +71,7 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
         return entry.function(*operands)
     outs = kwargs.get("out", ())
     written = [x for x in outs if isinstance(x, Tensor)]
-    if written:  # by a change that entries notice
+    if written:  # by an in-place operation, so that entries detect the change
         del kwargs["out"]
     result = getattr(ufunc, method)(*map(_array, inputs), **kwargs)
     if written:
@@ -126,7 +126,7 @@ def _operation(numpy_name: str, name: str, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _taken(x: Tensor, indices: Any, axis: int | None = None, **options: Any) -> Any:
-    """`np.take`: elements at indices, of all elements in order or along a dimension."""
+    """`np.take`: elements at indices, of the flattened tensor or along a dimension."""
     if options:
         raise TypeError(f"np.take of a Tensor takes no {', '.join(options)}")
     if axis is None:
@@ -135,7 +135,7 @@ def _taken(x: Tensor, indices: Any, axis: int | None = None, **options: Any) -> 
 
 
 def _number(x: Any) -> Tensor:
-    """A number as a tensor without dimensions, for functions that take tensors alone."""
+    """A number as a 0-d tensor, for functions that take only tensors."""
     return wrap(np.asarray(x, dtypes.number_dtype(x).numpy))
 
 

@@ -1,7 +1,7 @@
 """Half precision inside composites: computed in float32, rounded once at the end.
 
 `widened` and `rounded` take raw arrays and Tensors; for float32 and float64 they do nothing. The
-checks beside them are what public functions ask of their arguments' dtypes.
+other functions check the dtypes of public functions' arguments.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def is_half(x: Any) -> bool:
 
 
 def widened(x: Any) -> Any:
-    """`x`, as float32 if it is of half precision."""
+    """`x`, cast to float32 if it is half precision."""
     dtype = x.dtype
-    if dtype is F32 or dtype is F64:  # of a raw array, nearly always
+    if dtype is F32 or dtype is F64:  # the common case of a raw array
         return x
     return cast(x, dtype=float32) if is_half(x) else x
 
@@ -39,7 +39,7 @@ def rounded(out: Any, like: Any) -> Any:
 
 
 def in_dtype(out: Any, dtype: Any) -> Any:
-    """`out` in a dtype, as rules get it by `x_dtype`."""
+    """`out` in a dtype; for rules that get the dtype as `x_dtype`."""
     target = as_dtype(dtype)
     return out if as_dtype(out.dtype) is target else cast(out, dtype=target)
 
@@ -54,7 +54,7 @@ def check_floating(
 
 
 def check_numbers(x: Any, what: str) -> None:
-    """Raise if `x` is a tensor of truth values."""
+    """Raise if `x` is a bool tensor."""
     if x._array.dtype == np.bool_:
         raise NotImplementedError(f"{what} takes no bool tensor; convert it to numbers first")
 

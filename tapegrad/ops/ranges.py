@@ -1,6 +1,6 @@
-"""Tensors of counted values: ranges, identity matrices, indices of triangles, grids.
+"""Tensors of generated values: ranges, identity matrices, indices of triangles, grids.
 
-In come numbers and sizes, out comes a new tensor without history; `meshgrid` expands tensors to
+Comes in: numbers and sizes. Goes out: a new tensor without history; `meshgrid` expands tensors to
 the coordinates of a grid. All functions are in the main namespace.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from .annotations import DeviceLike, DTypeLike, Number
 
-#: elements that have addresses
+#: most elements that fit into the address space
 _MOST = np.iinfo(np.int64).max // 16
 
 
@@ -145,7 +145,7 @@ def _check_kind(what: str, dtype: Any, *refused: int) -> None:
 
 
 def _in_dtype(array: Any, dtype: Any) -> Any:
-    """In the given dtype, or in the default one, which is complex for complex numbers."""
+    """The array in the given dtype, or in the default one, complex for complex numbers."""
     kind = numpy_dtype(dtype)
     if not numeric.is_complex(array.dtype) or numeric.is_complex(kind):
         return array.astype(kind)
@@ -155,7 +155,7 @@ def _in_dtype(array: Any, dtype: Any) -> Any:
 
 
 def _number(value: Number | Tensor) -> Any:
-    """A Python number, also of a tensor without dimensions."""
+    """A Python number, also from a 0-d tensor."""
     if not isinstance(value, Tensor):
         return value
     if value._array.ndim:

@@ -1,8 +1,8 @@
-"""Methods between dense and sparse tensors, as dense ones have them.
+"""Methods of dense tensors for conversion to and from sparse ones.
 
-In comes a dense tensor. `to_sparse` gives the coordinates and elements that are not 0, and
-`sparse_mask` those at given coordinates. What only sparse tensors have is an error here. The sparse
-ones are in `ops/sparse/`, which is imported when the first is made.
+Comes in: a dense tensor. `to_sparse` returns a sparse tensor of the elements that are not 0, and
+`sparse_mask` one of those at given coordinates. Methods that only sparse tensors support raise an
+error here. The sparse ones are in `ops/sparse/`, which is imported on first use.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def _to_sparse(
     blocksize: object = None,
     dense_dim: int | None = None,
 ) -> Tensor:
-    """Coordinates and elements of what is not 0.
+    """A sparse tensor of the elements that are not 0.
 
-    Coordinates are of the first `sparse_dim` dimensions, or of all: an element has the others.
+    Coordinates index the first `sparse_dim` dimensions, by default all; elements have the others.
 
     >>> import tapegrad
     >>> tapegrad.tensor([[0.0, 2.0], [0.0, 0.0]]).to_sparse()
@@ -82,7 +82,7 @@ def _sparse_dim(self: Tensor) -> int:
 
 
 def _dense_dim(self: Tensor) -> int:
-    """How many dimensions there are."""
+    """The number of dimensions."""
     return int(self._array.ndim)
 
 

@@ -1,7 +1,7 @@
 """The op table: every public operation, its names, its Tensor methods and its samples.
 
-`@op(...)` enters a public function. From the entry come the function in `tapegrad`, the Tensor
-method, the in-place method, the stub files, the row in the documentation and the tests.
+`@op(...)` enters a public function. The entry gives the function in `tapegrad`, the Tensor method,
+the in-place method, the stub files, the row in the documentation and the tests.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from ..core.tensor import Tensor
 
 
 class Sample:
-    """One call to try: positional arguments and keywords.
+    """One sample call: positional arguments and keywords.
 
-    A positional tuple of integers is the shape of a float tensor; `In`, anywhere, says more of one.
-    Everything else is passed on as it is: numbers, keywords, and lists of integers such as shapes.
+    A positional tuple of integers is the shape of a float tensor; `In`, anywhere, describes other
+    tensors. All else is passed on unchanged: numbers, keywords, and lists of integers such as
+    shapes.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -36,11 +37,11 @@ class Sample:
 
 
 class In:
-    """A tensor argument of a sample: its shape and the range its values are drawn from.
+    """A tensor argument of a sample: its shape and the range of its values.
 
     `kind` is "float", "complex", "int", "bool" or, with `values`, "int32" or "int8". `high` is
     exclusive for integers. `distinct` keeps values well apart, for operations whose gradient jumps
-    at ties. `values` gives them outright. `grad=False` marks a float argument that is not
+    at ties. `values` gives the values explicitly. `grad=False` marks a float argument that is not
     differentiated.
     """
 
@@ -130,14 +131,14 @@ def op(
 
     `torch=""` means the same name in torch; None means there is none. With `inplace`, a method with
     a trailing underscore changes the tensor. `primitive` lets that method compute straight into
-    memory. `autocast` says in which dtype it runs inside `autocast`: see `casting.py`; a function
-    that does so by itself `applies` it. `result` is the type of the result where the function is
-    annotated with Any and does not return a Tensor. With `half=False` it refuses half precision,
-    as PyTorch's does; with None, in some calls. `moves` says among which
-    arguments its gradient is right, as in PyTorch: "symmetric" if it reads one triangle of its
-    first argument, "nonzero" if elements that are 0 have to stay so. A function that `casts` takes
-    an `out=` of a dtype to which its result can be cast; others take that of the result. If what
-    it writes must be `apart`, as for gather, no other argument may share memory with it.
+    memory. `autocast` is the policy inside `autocast`: see `casting.py`; `applies` means that the
+    function applies it itself. `result` is the type of the result where the function is annotated
+    with Any and does not return a Tensor. `half=False` means that it refuses half precision, as in
+    PyTorch; None, that some calls do. `moves` restricts the perturbations for which the gradient
+    holds, as in PyTorch: "symmetric" if the function reads one triangle of its first argument,
+    "nonzero" if elements that are 0 have to stay 0. With `casts`, `out=` may have any dtype to
+    which the result can be cast; else it has the dtype of the result. With `apart`, as for gather,
+    no other argument may share memory with `out=`.
     """
 
     def enter(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -201,7 +202,7 @@ def _result_of(body: Callable[..., Any]) -> str:
 
 
 def attach(**members: Any) -> None:
-    """Give Tensor methods and properties that are no operations of the table."""
+    """Attach methods and properties to Tensor that are not operations of the table."""
     for name, member in members.items():
         if name.startswith("__"):
             member.__name__ = name
@@ -215,7 +216,7 @@ def in_place(
     shortcut: Callable[..., bool] | None,
     apart: bool = False,
 ) -> Callable[..., Any]:
-    """The method that puts the result of `pure` into the tensor itself."""
+    """The in-place method, which assigns the result of `pure` to the tensor itself."""
     operands = 0 if primitive is None else max(len(primitive.inputs), 1)
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -240,20 +241,20 @@ def in_place(
 
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "axes": "dims"}
 
-#: parameters of reductions, for which functions are made from text: each other set of parameters
-#: would add 0.1 ms to the import
+#: parameters of reductions, for which wrappers are generated from text; each further set of
+#: parameters would add 0.1 ms to the import
 _COMMON = {"input", "dim", "keepdim", "dtype"}
 
-#: the default of a parameter that another one may stand for
+#: the default of a parameter that another name may replace
 _MISSING: Any = object()
 
 
 def accept_numpy_names(
     function: Callable[..., Any], autocast: Policy | None = None
 ) -> Callable[..., Any]:
-    """Let `axis` stand for `dim` and `keepdims` for `keepdim`, where the function has those.
+    """Accept `axis` for `dim` and `keepdims` for `keepdim`, where the function has those.
 
-    With `autocast`, operands are cast as that says.
+    With `autocast`, cast the operands by that policy.
     """
     parameters = parameters_of(function)
     own = () if parameters is None else (*parameters.positional, *parameters.keywords)
@@ -302,7 +303,7 @@ def accept_numpy_names(
 
 
 def _with_numpy_names(function: Callable[..., Any], renamed: dict[str, str]) -> Callable[..., Any]:
-    """The same for functions with parameters that few others have."""
+    """The same for functions with uncommon parameters."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -325,7 +326,7 @@ def _defaults_of(function: Any, positional: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _without_missing(function: Callable[..., Any], **given: Any) -> Any:
-    """Call a function with what was given, so that it raises the usual error for what was not."""
+    """Call a function with the given arguments only, so that it reports missing ones itself."""
     return function(**{name: value for name, value in given.items() if value is not _MISSING})
 
 
@@ -341,9 +342,9 @@ def requiring_tensor(
 ) -> Callable[..., Any]:
     """The function of the namespace: its first argument must be, or hold, a Tensor.
 
-    `plain` is the same function without its casts, which runs where autocast is off. With `out=`
-    the result goes into a tensor that is given: `traits` says whether the function is
-    differentiable, whether it `casts`, and whether outputs must be `apart`.
+    `plain` is the same function without casts, which runs where autocast is off. With `out=` the
+    result goes into the given tensor: `traits` says whether the function is differentiable, whether
+    it `casts`, and whether outputs must be `apart`.
     """
 
     @functools.wraps(function)
@@ -379,7 +380,7 @@ def _asking(
     plain: Callable[..., Any],
     traits: tuple[bool, bool, bool],
 ) -> Any:
-    """A function of which `requiring_tensor` takes the code once classes override functions."""
+    """A function whose code `requiring_tensor` uses once classes override functions."""
 
     def shown(*args: Any, **kwargs: Any) -> Any:
         found = overriding.override(shown, args, kwargs)
@@ -415,8 +416,8 @@ def _let_all_ask() -> None:
             _let_ask(entry.function)
 
 
-# Objects that override functions are rare: functions ask for them once there may be some, and keep
-# their identity. A test of a flag in each call would take 10 ns.
+# Objects that override functions are rare: functions check for them only once some may exist, by
+# new code in the same function object. A test of a flag in each call would take 10 ns.
 overriding.on_install.append(_let_all_ask)
 
 
@@ -433,7 +434,7 @@ _OF_NUMBERS = ("add", "sub", "mul", "div", "floor_divide")
 
 
 def _renamed_operands(shown: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Keywords with the names of PyTorch; raises if there is no such parameter."""
+    """Keywords renamed to PyTorch's names; raises if there is no such parameter."""
     renamed = {_OPERANDS.get(name, name): value for name, value in given.items()}
     if len(renamed) < len(given) or not renamed.keys() <= shown.__annotations__.keys():
         raise TypeError(f"{shown.__name__}() got unexpected keywords: {', '.join(given)}")
@@ -443,7 +444,7 @@ def _renamed_operands(shown: Callable[..., Any], given: dict[str, Any]) -> dict[
 def _without_tensor_first(
     shown: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """What another class or a pair of numbers gives; NotImplemented if the function itself runs."""
+    """The result for another class or two numbers; NotImplemented if the function itself runs."""
     if shown.__name__ in _OF_NUMBERS and isinstance(args[0], (bool, int, float, complex)):
         if any(isinstance(x, Tensor) for x in (*args, *kwargs.values())):
             return NotImplemented
@@ -456,7 +457,7 @@ def _without_tensor_first(
 
 
 def _is_not_ours(shown: Callable[..., Any], args: tuple[Any, ...]) -> bool:
-    """Whether an object that is no Tensor overrides this function; raises if it should be one."""
+    """Whether an object that is not a Tensor overrides this function; raises if a Tensor is due."""
     name, first = shown.__name__, args[0]
     if isinstance(first, (list, tuple)):
         for x in first:

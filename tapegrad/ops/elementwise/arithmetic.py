@@ -69,7 +69,7 @@ mul: Primitive = binary(
 div: Primitive = binary(
     "div",
     np.true_divide,
-    # The result is not kept: code changes quotients in place as it does sums and products.
+    # Do not save the result: users change quotients in place, as they do sums and products.
     (lambda g, y: g / y, lambda g, x, y: -g * (x / y / y)),
     "x / y",
     promote="float",
@@ -118,12 +118,12 @@ def sub_(input: Operand, other: Operand, scaled: Tensor | None = None, *, alpha:
 
 
 def is_one(alpha: Any) -> bool:
-    """Whether a factor is the integer 1; a tensor is never asked for its value."""
+    """Whether a factor is the integer 1; never reads the value of a tensor."""
     return type(alpha) is int and alpha == 1
 
 
 def _are_half(x: Any, y: Any) -> bool:
-    """Whether both are tensors of one dtype of half precision."""
+    """Whether both are tensors of the same half-precision dtype."""
     both = isinstance(x, Tensor) and isinstance(y, Tensor)
     return both and x._array.dtype == y._array.dtype and numeric.is_half(x._array.dtype)
 
@@ -136,7 +136,7 @@ def _rounded_once(operation: Any, x: Any, y: Any, alpha: Any) -> Any:
 
 
 def in_common_dtype(x: Any, *others: Any) -> Any:
-    """A tensor in the dtype that it has with others, so that a factor is not rounded before."""
+    """A tensor cast to its common dtype with others, so that a factor is not rounded earlier."""
     if not isinstance(x, Tensor):
         return x
     for other in others:
@@ -147,7 +147,7 @@ def in_common_dtype(x: Any, *others: Any) -> Any:
 
 
 def _times(alpha: Any, x: Any, beside: Any) -> Any:
-    """`alpha * x`, where a float may not turn integers into floats."""
+    """`alpha * x`; raises if a float factor would turn integers into floats."""
     plain = alpha.__class__ is int or alpha.__class__ is float
     x = in_common_dtype(x, beside)
     if plain and isinstance(x, Tensor) and numeric.is_floating(x._array.dtype):
@@ -204,7 +204,7 @@ def div_(input: Operand, other: Operand, *, rounding_mode: str | None = None) ->
             return div_trunc(input, other)
         if result_dtype(input, other).category == BOOL:
             raise _no_truth("div")
-        # A quotient in floating point would lose the last digits of large integers.
+        # Floating point would lose the last digits of large integers.
         whole = input.to(result_dtype(input, other)) if isinstance(input, Tensor) else input
         return floor_divide(sub(whole, fmod(whole, other)), other)
     raise RuntimeError(f"rounding_mode must be None, 'trunc' or 'floor', got {rounding_mode!r}")
@@ -220,7 +220,7 @@ def _no_truth(what: str) -> NotImplementedError:
 
 def _floor_divide(x: Any, y: Any) -> Any:
     _check_integers("floor_divide", x, y)
-    # NumPy says nan where a float is divided by zero, PyTorch keeps the infinity of the quotient.
+    # For a float divided by zero NumPy returns nan, PyTorch the infinity of the quotient.
     out = np.floor_divide(x, y)
     if numeric.is_numpy_float(out.dtype):
         out = np.where(np.equal(y, 0), np.true_divide(x, y), out)
@@ -228,7 +228,7 @@ def _floor_divide(x: Any, y: Any) -> Any:
 
 
 def _check_integers(what: str, x: Any, y: Any) -> None:
-    """Refuse to divide integers by zero, and truth values by truth values."""
+    """Refuse to divide integers by zero, and booleans by booleans."""
     dtypes = [getattr(v, "dtype", np.dtype(type(v))) for v in (x, y)]
     if any(map(numeric.is_floating, dtypes)):
         return
@@ -252,7 +252,7 @@ floor_divide: Primitive = binary(
     example=("tapegrad.floor_divide(tapegrad.tensor([7.0, -7.0]), 2)", "tensor([ 3., -4.])"),
 )
 
-# The same for `div` with rounding, which PyTorch lets pass gradients of zero.
+# The same for `div` with rounding, whose gradients are zero in PyTorch.
 div_trunc: Primitive = binary(
     "div_trunc",
     lambda x, y: np.trunc(np.true_divide(x, y)),
@@ -392,7 +392,7 @@ def _power(x: Any, y: Any) -> Any:
     if numeric.is_boolean(y.dtype):
         raise _no_truth("pow")
     if numeric.is_integer(y.dtype):
-        # NumPy refuses negative powers of integers: 1 and -1 have them, for others they round to 0.
+        # NumPy refuses negative powers of integers: those of 1 and -1 are exact, others round to 0.
         sign = np.where(y % 2 == 0, 1, x)
         negative = np.where(np.abs(x) == 1, sign, 0)
         return np.where(y < 0, negative, np.power(x, np.maximum(y, 0))).astype(y.dtype)
@@ -405,14 +405,14 @@ pow: Primitive = binary(
 
 
 def _root(x: Any, exponent: Any) -> Any:
-    """`x` to the power 0.5 or -0.5, else None: a general power is inf at -inf, and 0 at -0."""
+    """`x` to the power 0.5 or -0.5, else None; a general power would be inf at -inf, 0 at -0."""
     if isinstance(exponent, float) and exponent in (0.5, -0.5):
         return sqrt(x) if exponent > 0 else rsqrt(x)
     return None
 
 
 def _special_power(base: Any, exponent: Any) -> Any:
-    """The result where that is a root; refuses negative powers of integers."""
+    """The result if it is a root, else None; refuses negative powers of integers."""
     whole = isinstance(base, Tensor) and numeric.is_exact(base._array.dtype)
     if whole and isinstance(exponent, int) and exponent < 0:
         raise RuntimeError(
@@ -449,7 +449,7 @@ def pow_(input: Operand, exponent: Operand) -> Any:
 
 
 def _plus(self: Tensor) -> Tensor:
-    """+x is x; truth values have no sign."""
+    """+x is x; booleans have no sign."""
     check_numbers(self, "+x")
     return self
 

@@ -76,7 +76,7 @@ def addcmul(
 
 
 def number_for(x: Any, value: Any) -> Any:
-    """A factor for the tensor `x`: integer tensors take its whole part, as in PyTorch."""
+    """A factor for the tensor `x`: truncated for integer tensors, as in PyTorch."""
     dtype = x._array.dtype
     if isinstance(value, Tensor):
         return value

@@ -1,9 +1,9 @@
 """Complex numbers: their parts, their conjugates, and making them of real numbers.
 
-In come complex tensors, or the real ones that they are made of. `real`, `imag` and `view_as_real`
-are views: what is written to them is written to the complex tensor. Rules take and return gradients
-in PyTorch's convention, dL/dx + i dL/dy (`core/complexes.py`). A conjugate is computed at once and
-has memory of its own, so `is_conj` is always False.
+Comes in: complex tensors, or the real ones that they are made of. `real`, `imag` and `view_as_real`
+are views, so writing to them changes the complex tensor. Rules take and return gradients in
+PyTorch's convention, dL/dx + i dL/dy (`core/complexes.py`). A conjugate is computed eagerly into
+its own memory, so `is_conj` is always False.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ imag_: Primitive = define(
 
 
 def _pairs_of(x: Any) -> Any:
-    """A view with one more dimension, of the real and the imaginary part."""
+    """A view with one more dimension, for the real and imaginary parts."""
     return x[..., None].view(x.real.dtype)
 
 
@@ -79,7 +79,7 @@ def is_complex(x: Any) -> bool:
 
 
 def refuse_complex(x: Tensor, what: str) -> None:
-    """Raise if a tensor is complex, for functions that are made of operations which take it."""
+    """Raise if a tensor is complex, for functions whose operations would accept it."""
     if x._array.dtype.kind in numeric.COMPLEX:
         raise RuntimeError(f"{what} is not implemented for complex numbers; use .real and .imag")
 
@@ -168,13 +168,13 @@ conj_: Primitive = define(
 
 
 def conjugate(x: Any) -> Any:
-    """The conjugate of a Tensor or raw array; one of real numbers is itself."""
+    """The conjugate of a Tensor or raw array; a real one is returned unchanged."""
     return conj_(x) if is_complex(x) else x
 
 
 @op(samples=lambda: [Sample((3, 4)), Sample(In(3, 4, kind="complex"))])
 def conj(input: Tensor) -> Any:
-    """The conjugate of each element, in memory of its own; a real tensor is its own conjugate.
+    """The conjugate of each element, as a copy; a real tensor is its own conjugate.
 
     >>> import tapegrad
     >>> tapegrad.conj(tapegrad.tensor([1 + 2j, 3 - 4j]))

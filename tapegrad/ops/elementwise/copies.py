@@ -1,6 +1,6 @@
-"""The same values again: in another dtype, without history, or in memory of their own.
+"""Copies of a tensor's values: in another dtype, without history, or in separate memory.
 
-In comes one tensor or raw array, out comes one of the same shape. `cast` carries gradients between
+Comes in: one tensor or raw array. Goes out: one of the same shape. `cast` carries gradients between
 dtypes wherever operands are promoted and half precision is widened; `detach` stops them; `clone`
 copies. Used by operations of every family.
 """
@@ -46,7 +46,7 @@ clone_: Primitive = define(
 
 @op(samples=lambda: [Sample((3, 4)), Sample(())])
 def clone(input: Tensor, *, memory_format: object = None) -> Any:
-    """A copy with memory of its own; gradients flow through.
+    """A copy in its own memory; gradients flow through.
 
     >>> import tapegrad
     >>> tapegrad.clone(tapegrad.tensor([1.0, 2.0]))

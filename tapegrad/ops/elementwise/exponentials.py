@@ -1,6 +1,6 @@
 """Exponentials, logarithms, roots, and the two sigmoid curves made of them.
 
-In come tensors of any dtype, out come floating ones: integers are promoted. Used by the rules of
+Comes in: tensors of any dtype. Goes out: floating ones; integers are promoted. Used by the rules of
 powers, by softmax, activations, recurrent cells and losses.
 """
 
@@ -121,7 +121,7 @@ rsqrt: Primitive = unary(
 
 
 def _xlogy(x: Any, y: Any) -> Any:
-    # A number would be float64 for np.log.
+    # np.log would return float64 for a Python number.
     y = x.dtype.type(y) if isinstance(y, (int, float)) else y
     return np.where(np.logical_and(np.equal(x, 0), np.logical_not(np.isnan(y))), 0, x * np.log(y))
 

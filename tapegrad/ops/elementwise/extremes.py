@@ -1,7 +1,7 @@
 """Elementwise extremes: the larger or smaller of two, clamping between bounds, and `relu`.
 
-In come tensors, or a tensor and numbers, that broadcast; out comes one tensor. Rules say which
-operand gets the gradient, and how it is shared where both are equal.
+Comes in: tensors, or a tensor and numbers, that broadcast. Goes out: one tensor. The rules define
+which operand gets the gradient, and how operands share it where they are equal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _winner(g: Any, mine: Any, other: Any, loses: Any) -> Any:
-    """All of the gradient unless `mine` loses, half of it at ties."""
+    """The gradient of `mine`: all of g where it wins, half of it at ties."""
     return where(loses(mine, other), 0.0, where(equal(mine, other), g / 2, g))
 
 
@@ -135,18 +135,18 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
     if numbers and numeric.is_floating(input._array.dtype):
         low = -math.inf if min is None else float(min)
         high = math.inf if max is None else float(max)
-        if low == low and high == high:  # a limit that is NaN makes all elements NaN
+        if low == low and high == high:  # a NaN limit makes all elements NaN
             return clamp_numbers(input, low=low, high=high)
     if min is not None and max is not None:
         if isinstance(min, Tensor) != isinstance(max, Tensor):
             limit: Any = min if isinstance(min, Tensor) else max
-            if limit._array.ndim:  # one without dimensions may stand for a number
+            if limit._array.ndim:  # a 0-d limit counts as a number
                 raise TypeError("clamp takes two tensors or two numbers, not one of each")
         return clamp_between(input, min, max)
     return clamp_low(input, min) if max is None else clamp_high(input, max)
 
 
-# All of the gradient goes to the input where it equals its limit, and none to either at NaN.
+# Where the input equals its limit, it gets all of the gradient; at NaN neither gets any.
 clamp_low: Primitive = binary(
     "clamp_low",
     np.maximum,
@@ -187,7 +187,7 @@ def _clamp(x: Any, *, low: float, high: float) -> Any:
     if not xp.is_plain(x) or low == 0 or high == 0:  # clip keeps the sign of -0
         return x.clip(low, high).astype(x.dtype, copy=False)
     if high == math.inf:
-        return np.maximum(x, low)  # each of the two takes half as long as clip
+        return np.maximum(x, low)  # maximum and minimum each take half as long as clip
     return np.minimum(x if low == -math.inf else np.maximum(x, low), high)
 
 
@@ -198,7 +198,7 @@ clamp_numbers: Primitive = define(
     vjp=lambda g, x, low, high: where(
         logical_and(greater_equal(x, low), less_equal(x, high)), g, 0.0
     ),
-    # A low limit above the high one loses, as in np.clip.
+    # If the low limit is above the high one, the high one wins, as in np.clip.
     expression="where(x > high or (low > high and x == x), high, where(x < low, low, x))",
 )
 

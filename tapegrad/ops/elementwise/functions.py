@@ -352,7 +352,7 @@ erfc: Primitive = unary(
 _erfinv = special_kernel("erfinv")
 erfinv: Primitive = unary(
     "erfinv",
-    lambda x: np.copysign(_erfinv(x), x),  # SciPy says 0 at -0
+    lambda x: np.copysign(_erfinv(x), x),  # SciPy returns 0 at -0
     lambda g, out: g * ((0.5 * math.sqrt(math.pi)) * exp(out * out)),
     "erfinv(x)",
     low=-0.8,
@@ -406,7 +406,7 @@ _gammaln = special_kernel("gammaln")
 
 
 def _lgamma(x: Any) -> Any:
-    # SciPy says -inf at -inf, where the logarithm of the size of gamma is inf, and inf close to 0.
+    # SciPy returns -inf at -inf, where log |gamma| is inf, and inf close to 0.
     size = np.abs(x)
     return np.where(np.isinf(x), size, np.where(size < 1e-30, -np.log(size), _gammaln(x)))
 
@@ -438,7 +438,7 @@ def polygamma(n: int, input: Tensor) -> Any:
     >>> tapegrad.polygamma(1, tapegrad.tensor([1.0, 2.0]))
     tensor([1.6449, 0.6449])
     """
-    if isinstance(n, Tensor):  # as the method has them
+    if isinstance(n, Tensor):  # the method's order of arguments
         n, input = input, n
     if n < 0:
         raise RuntimeError(f"polygamma needs an order of at least 0, got {n}")

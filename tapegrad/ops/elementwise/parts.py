@@ -149,6 +149,6 @@ def ldexp(input: Tensor, other: Tensor) -> Any:
     if not isinstance(other, Tensor):
         raise not_a_tensor("ldexp", other)
     if numeric.is_exact(other._array.dtype):
-        # Integers do not decide the dtype.
+        # Integer exponents do not affect the dtype.
         other = other.to(input.dtype if is_floating(input) else get_default_dtype())
     return input * pow(2.0, other)

@@ -1,7 +1,7 @@
 """Signs, absolute values and rounding: functions whose slope is a constant between jumps.
 
-In comes one tensor, out comes one of the same shape and dtype. The gradients of signs and of
-rounding are `zero`, which is here for that reason and serves the rules of other files too.
+Comes in: one tensor. Goes out: one of the same shape and dtype. The gradients of signs and of
+rounding are `zero`, a rule that other files use too.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _rounding(
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
-    """A function to whole numbers; integers stay as they are."""
+    """A function that rounds to integers; integer tensors are unchanged."""
 
     def same(x: Any) -> Any:
         if numeric.is_boolean(x.dtype):

@@ -1,8 +1,8 @@
 """Triangles and diagonals of matrices.
 
-In comes a tensor whose last two dimensions, or two that are named, are those of matrices. Out come
-its triangle with zeros beside it, its diagonal as a view, or a matrix with a given diagonal.
-`einsum` takes diagonals where a letter stands twice; the rules of decompositions take triangles.
+Comes in: a tensor of matrices, in the last two or two named dimensions. Goes out: a triangle with
+zeros elsewhere, the diagonal as a view, or a matrix with a given diagonal. `einsum` uses diagonals
+for repeated letters; the rules of decompositions use triangles.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
 
 def _at_least(x: Any, low: float) -> Any:
-    """`x` raised to `low` where it is smaller; the gradient passes as if not, as in PyTorch."""
+    """max(x, low), with the gradient of x everywhere, as in PyTorch."""
     value = x.detach()
     return x + (extremes.clamp_numbers(value, low=low, high=math.inf) - value)
 
@@ -106,9 +106,9 @@ def pairwise_distance(
 
 
 def _lengths(difference: Any, p: float) -> Any:
-    """p-norms along the last dimension; of equal largest parts each gets the whole gradient."""
+    """p-norms along the last dimension; each of several equal largest parts gets all of g."""
     if p == 0:
-        # A number of differences, with a gradient of 0 rather than none.
+        # The count of nonzero differences, with a gradient of 0 instead of none.
         different = c.not_equal(difference, 0).to(difference.dtype)
         terms = c.where(c.less(different, 0), difference, different)
         return sum_(terms, dims=(terms._array.ndim - 1,), keepdim=False)
@@ -155,7 +155,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Any:
     return _lengths(difference, p)
 
 
-#: rows from which on PyTorch multiplies matrices for Euclidean distances
+#: most rows for which PyTorch computes Euclidean distances without a matrix product
 _MANY_ROWS = 25
 _COMPUTE_MODES = (
     "use_mm_for_euclid_dist_if_necessary",
@@ -177,8 +177,8 @@ _COMPUTE_MODES = (
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _COMPUTE_MODES[0]) -> Any:
     """The p-norm distances of each row of x1 to each row of x2, for batches of matrices.
 
-    (..., n, m) and (..., k, m) give (..., n, k). `compute_mode` says whether Euclidean distances
-    come from matrix products, which is faster and less accurate: by default from 26 rows on.
+    (..., n, m) and (..., k, m) give (..., n, k). `compute_mode` decides whether Euclidean distances
+    use a matrix product, which is faster and less accurate: by default from 26 rows on.
 
     >>> import tapegrad
     >>> a, b = tapegrad.tensor([[0.0, 0.0], [1.0, 0.0]]), tapegrad.tensor([[3.0, 4.0]])
@@ -205,7 +205,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _COMPUTE_M
 
 
 def _euclidean(x1: Any, x2: Any) -> Any:
-    """Distances by |a|^2 - 2 a.b + |b|^2; the gradient is 0 where the distance is."""
+    """Distances by |a|^2 - 2 a.b + |b|^2; the gradient is 0 where the distance is 0."""
     first, second = widened(x1), widened(x2)
     a, b = ((x * x).sum(-1, keepdim=True) for x in (first, second))
     squared = a - 2.0 * (first @ second.transpose(-1, -2)) + b.transpose(-1, -2)

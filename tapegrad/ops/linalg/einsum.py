@@ -1,7 +1,7 @@
 """Sums of products by Einstein's notation.
 
-In come an equation such as "ij,jk->ik" and a tensor for each of its terms, out comes one tensor.
-Operands are joined one after another: each pair is permuted and reshaped to one batched matrix
+Comes in: an equation such as "ij,jk->ik" and a tensor for each of its terms. Goes out: one tensor.
+Operands are contracted one after another: each pair is permuted and reshaped to one batched matrix
 product. `tensordot` writes its dims as an equation.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _from_labels(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-    """The equation and the operands of tensors that are each followed by a list of labels."""
+    """The equation and the operands, from tensors that are each followed by a list of labels."""
     count = len(given) // 2
     terms = [_letters(given[2 * i + 1]) for i in range(count)]
     out = f"->{_letters(given[-1])}" if len(given) % 2 else ""
@@ -109,8 +109,8 @@ def einsum(equation: str | Tensor, *operands: Any) -> Any:
     """Sums of products by Einstein's notation.
 
     A letter names a dimension. Letters that are not right of "->" are summed over; without "->"
-    the result has the letters that stand once, in alphabetic order. "..." stands for dimensions
-    that broadcast. Instead of an equation, each tensor may be followed by a list of the numbers
+    the result has the letters that occur once, in alphabetical order. "..." stands for dimensions
+    that broadcast. Instead of an equation, each tensor may be followed by a list of integer labels
     of its dimensions, with those of the result at the end.
 
     >>> import tapegrad
@@ -153,7 +153,7 @@ def einsum(equation: str | Tensor, *operands: Any) -> Any:
 
 
 def _without_repeats(term: str, x: Any) -> tuple[str, Any]:
-    """Take the diagonal where a subscript stands twice in one operand."""
+    """Take the diagonal for each subscript repeated in one operand."""
     for c in dict.fromkeys(term):
         while term.count(c) > 1:
             i = term.index(c)
@@ -164,7 +164,7 @@ def _without_repeats(term: str, x: Any) -> tuple[str, Any]:
 
 
 def _contract(a: str, x: Any, b: str, y: Any, later: set[str]) -> tuple[str, Any]:
-    """Two operands to one, as a batched matrix product; sums over subscripts not needed later."""
+    """Contract two operands by a batched matrix product; sum over subscripts not needed later."""
     only = [c for c in a if c not in b and c not in later]
     if only:
         x = sum(x, tuple(a.index(c) for c in only))
@@ -195,7 +195,7 @@ def _contract(a: str, x: Any, b: str, y: Any, later: set[str]) -> tuple[str, Any
         arranged(b, y, batch + inner + right), shape=(size(batch), size(inner), size(right))
     )
     names = batch + left + right
-    # For autocast it is a product of matrices where it sums, and a multiplication elsewhere.
+    # Autocast treats it as a matrix product if it sums, else as a multiplication.
     product = bmm if inner else matmul_
     return "".join(names), reshape_(product(p, q), shape=tuple(n[c] for c in names))
 

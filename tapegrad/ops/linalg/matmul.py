@@ -1,7 +1,7 @@
-"""Matrix products and what is made of them.
+"""Matrix products, and operations built on them.
 
-In come matrices, batches of matrices or vectors; the public functions check that their sizes fit
-and make matrices of vectors. Out comes one product, which the primitive `matmul_` computes. Also
+Comes in: matrices, batches of matrices or vectors; the public functions check that sizes fit and
+reshape vectors to matrices. Goes out: one product, computed by the primitive `matmul_`. Also
 products that are added to a tensor, linear layers, and the operator `@`.
 """
 
@@ -35,9 +35,9 @@ from ..table import Sample, attach, op
 if TYPE_CHECKING:
     from ..annotations import Number
 
-#: multiplications from which on NumPy's BLAS wakes its threads, which then spin beside ours
+#: fewest multiplications for which NumPy's BLAS wakes its threads, which then spin beside ours
 MIN_TO_WAKE_THREADS = 1 << 18
-#: steps of a sum, at most, of small operands that have so many
+#: longest sum for which operands below `PRODUCT_SIZE` can have so many multiplications
 THIN = PRODUCT_SIZE**2 // MIN_TO_WAKE_THREADS
 
 
@@ -62,7 +62,7 @@ matmul_: Primitive = define(
 
 
 def _of_vectors(x: Any, y: Any) -> Any:
-    """A matrix times a vector, or two vectors; they are products of matrices in programs."""
+    """A product with vectors, as a product of matrices, which programs need."""
     if x.__class__ is np.ndarray and y.__class__ is np.ndarray and x.dtype.itemsize != 2:
         return x.dot(y)
     left = x if len(x.shape) == 2 else reshape_(x, shape=(1, *x.shape))
@@ -97,7 +97,7 @@ dot_: Primitive = define(
 
 def _outer(x: Any, y: Any) -> Any:
     if xp.is_plain(x) and xp.is_plain(y) and x.size * y.size < ARRAY_SIZE:
-        # Takes half the time of a product that broadcasts. A large one would wake BLAS's threads.
+        # Half the time of a broadcast multiplication. A large one would wake BLAS's threads.
         return x[:, None].dot(y[None])
     return reshape_(x, shape=(*x.shape, 1)) * y
 
@@ -389,7 +389,7 @@ def _linear(x: Any, weight: Any, bias: Any) -> Any:
 
 
 def _linear_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
-    """With one weight for all examples they are more rows; else a product for each."""
+    """If examples share one weight, merge them into the rows; else one product for each."""
     x, weight, bias = inputs
     if not any(batched[1:]):
         return separated(p(joined(x), weight, bias), x.shape[0])
@@ -440,7 +440,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     shape = input._array.shape
     if weight._array.ndim != 2 or not shape or shape[-1] != weight._array.shape[1]:
         if weight._array.ndim == 1 and shape and shape[-1:] == weight._array.shape:
-            out = matmul(input, weight)  # one output, which has no dimension
+            out = matmul(input, weight)  # a single output, without its dimension
             return out if bias is None else out + bias
         raise _mismatch(
             "linear",

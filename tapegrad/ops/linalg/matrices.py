@@ -1,7 +1,7 @@
 """Functions of whole matrices: the inverse and the exponential, for batches of square matrices.
 
-LAPACK computes them, so that a compiled function calls NumPy for them. Their gradients are made of
-products and of the functions themselves. What all functions of matrices check is here too.
+LAPACK computes them, so a compiled function calls NumPy for them. Their gradients use products and
+the functions themselves. The checks that functions of matrices share are here too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class LinAlgError(RuntimeError):
-    """A matrix has no such result: it is singular, or not positive definite, or not finite."""
+    """No result for a matrix that is singular, not positive definite, or not finite."""
 
 
 def check_square(what: str, x: Any) -> None:
@@ -43,7 +43,7 @@ def check_square(what: str, x: Any) -> None:
 
 
 def check_matrix(what: str, x: Any, square: bool = False) -> None:
-    """Raise unless `x` is a matrix, or a batch of them, of a dtype that LAPACK has."""
+    """Raise unless `x` is a matrix, or a batch of them, of a dtype that LAPACK supports."""
     check_floating(x, what, complex=True)
     if numeric.is_half(x._array.dtype):
         raise RuntimeError(f"{what} does not exist for {x.dtype}; use .float() first")
@@ -54,7 +54,7 @@ def check_matrix(what: str, x: Any, square: bool = False) -> None:
 
 
 def on_host(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel of NumPy arrays that takes CuPy's too, by way of the host."""
+    """A NumPy kernel that takes CuPy arrays too, by copies to the host and back."""
 
     @wraps(kernel)
     def run(*arrays: Any, **params: Any) -> Any:
@@ -81,23 +81,23 @@ def adjoint(x: Any) -> Any:
 
 
 def real_part(spec: Any) -> Any:
-    """The dtype of singular values, norms and the like, from that of a matrix."""
+    """The real dtype of singular values, norms and the like, from a matrix's dtype."""
     return np.empty(0, spec).real.dtype
 
 
 def diagonal_matrix(x: Any) -> Any:
-    """Matrices with these diagonals (..., n), and zeros beside them."""
+    """Matrices with these diagonals (..., n), and zeros elsewhere."""
     *lead, n = x.shape
     return undiagonal_(x, shape=(*lead, n, n), offset=0, dim1=len(lead), dim2=len(lead) + 1)
 
 
 def scaled_columns(x: Any, s: Any) -> Any:
-    """The columns of matrices, times one number each."""
+    """Multiply each column of matrices by one number."""
     return x * reshape_(s, shape=(*s.shape[:-1], 1, s.shape[-1]))
 
 
 def scaled_rows(s: Any, x: Any) -> Any:
-    """The rows of matrices, times one number each."""
+    """Multiply each row of matrices by one number."""
     return x * reshape_(s, shape=(*s.shape, 1))
 
 
@@ -130,12 +130,12 @@ def _exponential(x: Any) -> Any:
         return x.copy()
     from scipy.linalg import expm
 
-    # In float32 small elements beside large ones would lose their digits.
+    # In float32, small elements would lose precision next to large ones.
     return expm(x.astype(np.result_type(x.dtype, np.float64))).astype(x.dtype, copy=False)
 
 
 def _exponential_gradient(g: Any, x: Any) -> Any:
-    """The corner of the exponential of a matrix of twice the size: [[x', g], [0, x']]."""
+    """A corner block of the exponential of a matrix of twice the size: [[x', g], [0, x']]."""
     block = adjoint(x)
     dim, n = len(x.shape) - 1, x.shape[-1]
     above = cat_(block, g, dim=dim)

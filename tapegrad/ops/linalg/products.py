@@ -1,7 +1,7 @@
 """Products and combinations made of other operations: Kronecker and cross products, powers of
 matrices, block matrices, pairs of elements, covariances.
 
-Everything here differentiates and replays through what it is made of.
+Everything here differentiates and replays through its parts.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Any:
 
 @op(samples=lambda: [Sample((4,), (4,))], autocast={"cuda": "widest"})
 def vdot(input: Tensor, other: Tensor) -> Any:
-    """The sum of products of two vectors, of which the first is conjugated.
+    """The dot product of two vectors, with the first conjugated.
 
     >>> import tapegrad
     >>> tapegrad.vdot(tapegrad.tensor([1.0, 2.0]), tapegrad.tensor([3.0, 4.0]))
@@ -102,7 +102,7 @@ _TURN = In(values=[[0.8, -0.6], [0.6, 0.9]])
 
 @op(half=None, samples=lambda: [Sample(_TURN, 3), Sample(_TURN, -2), Sample((2, 3, 3), 5)])
 def matrix_power(input: Tensor, n: int) -> Any:
-    """A square matrix times itself, n times; a negative power is one of the inverse.
+    """A square matrix to the power n; a negative power uses the inverse.
 
     >>> import tapegrad
     >>> tapegrad.matrix_power(tapegrad.tensor([[1.0, 1.0], [0.0, 1.0]]), 3)
@@ -212,7 +212,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> A
     if r < 0:
         raise RuntimeError(f"combinations: r must not be negative, got {r}")
     if r == 0:
-        return input.new_empty(0)  # as PyTorch, which has no empty choice
+        return input.new_empty(0)  # as in PyTorch, which has no empty choice
     choose: Any = (
         itertools.combinations_with_replacement if with_replacement else itertools.combinations
     )
@@ -291,8 +291,8 @@ def cov(
 ) -> Any:
     """The covariances of variables (rows) over observations (columns).
 
-    Sums of products are divided by n - `correction`. `fweights` says how often each observation
-    counts, `aweights` how much it weighs: one for each column.
+    Sums of products are divided by n - `correction`. For each column, `fweights` is the number of
+    times that the observation counts, and `aweights` its weight.
 
     >>> import tapegrad
     >>> tapegrad.cov(tapegrad.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))

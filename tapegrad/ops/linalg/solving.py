@@ -1,7 +1,7 @@
 """Determinants, products and norms: functions of `tapegrad.linalg` that are not in `factors`.
 
-LAPACK computes determinants, so that a compiled function calls NumPy for them; their gradients
-are made of products and inverses. The others are made of other operations.
+LAPACK computes determinants, so a compiled function calls NumPy for them; their gradients use
+products and inverses. The others are made of other operations.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _PAIR = In(values=[[[1.0, 0.2], [0.3, 2.0]], [[-1.0, 0.5], [0.4, 1.5]]])
 
 
 def _over_matrices(g: Any) -> Any:
-    """The gradients of one number for each matrix, as matrices of one element."""
+    """Gradients of one number per matrix, reshaped to matrices of one element."""
     return reshape_(g, shape=(*g.shape, 1, 1))
 
 
 def _adjugate(x: Any) -> Any:
-    """The determinant times the inverse, which singular matrices have too: from U S V."""
+    """The determinant times the inverse, from U S V; it exists for singular matrices too."""
     module = xp.module(x)
     # LAPACK may hang on the singular value decomposition of infinities.
     finite = module.isfinite(x).all((-1, -2), keepdims=True)
@@ -64,7 +64,7 @@ def _adjugate(x: Any) -> Any:
 def _is_singular(x: Any) -> bool:
     """Whether a matrix of a batch has no inverse.
 
-    Where values cannot be asked for, in programs and inside of `vmap`, all count as regular.
+    In programs and inside `vmap`, where values cannot be read, all matrices count as regular.
     """
     array = x._array if isinstance(x, Tensor) else x
     if capturing() or isinstance(x, Batched) or not array.size:
@@ -157,7 +157,7 @@ def det(input: Tensor) -> Any:
 
 
 class SignAndLog(NamedTuple):
-    """The sign of a determinant, and the logarithm of its size."""
+    """The sign of a determinant, and the logarithm of its absolute value."""
 
     sign: Tensor
     logabsdet: Tensor
@@ -248,7 +248,7 @@ def _matmul(input: Tensor, other: Tensor) -> Any:
 
 @op("matrix_power", module=L, half=None, samples=lambda: [Sample(_WELL, 3), Sample(_WELL, -1)])
 def _power(A: Tensor, n: int) -> Any:
-    """A square matrix times itself, n times; a negative power is one of the inverse.
+    """A square matrix to the power n; a negative power uses the inverse.
 
     >>> import tapegrad
     >>> tapegrad.linalg.matrix_power(tapegrad.tensor([[1.0, 1.0], [0.0, 1.0]]), 3)
@@ -283,7 +283,7 @@ def _cross_product(input: Tensor, other: Tensor, *, dim: int = -1) -> Any:
     autocast="lower",
 )
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
-    """The sums of products along a dimension, where `x` is conjugated.
+    """The dot products along a dimension, with `x` conjugated.
 
     >>> import tapegrad
     >>> x, y = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), tapegrad.tensor([1.0, 10.0])
@@ -304,7 +304,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
     autocast={"cuda": "lower"},
 )
 def multi_dot(tensors: Sequence[Tensor]) -> Any:
-    """The product of several matrices, multiplied in the order that takes the least work.
+    """The product of several matrices, in the order that needs the fewest multiplications.
 
     The first and the last may be vectors.
 
@@ -453,7 +453,7 @@ def matrix_norm(
 
 
 def _of_singular_values(x: Any, ord: Any, rows: int, columns: int) -> Any:
-    """A norm that singular values give, with dimensions of size 1 for those of the matrices."""
+    """A norm from singular values, with both matrix dimensions kept at size 1."""
     from ..factors.spectra import svdvals
 
     values = svdvals(movedim(x, (rows, columns), (-2, -1)))

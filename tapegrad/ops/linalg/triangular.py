@@ -1,11 +1,11 @@
-"""Products of which only a triangle counts: causal attention does half the work with them.
+"""Products with a triangle, in half the work: for causal attention.
 
     out      the result on and below its diagonal; above it is 0
     lower    x on and below its diagonal: element i of the result is a sum over k <= i
     upper    x on and above its diagonal: element i of the result is a sum over k >= i
 
-What does not count is not looked at: it may be infinite or NaN. The gradients of each form are
-products of the other forms. On a GPU what does not count is multiplied with zeros.
+Elements outside the triangle are not read: they may be infinite or NaN. The gradients of each form
+are products of the other forms. On a GPU those elements are multiplied as zeros.
 """
 
 from __future__ import annotations
@@ -58,5 +58,5 @@ triangular_: Primitive = define(
 
 
 def product(x: Any, y: Any, form: str | None) -> Any:
-    """x @ y, or that of a triangle."""
+    """x @ y, or the form of it with a triangle."""
     return matmul_(x, y) if form is None else triangular_(x, y, form=form)

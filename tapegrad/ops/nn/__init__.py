@@ -1,1 +1,1 @@
-"""What layers are made of: activations, normalization, attention, embeddings, recurrence."""
+"""Functions for layers: activations, normalization, attention, embeddings, recurrence."""

@@ -1,7 +1,7 @@
 """Smooth activations: composites of elementwise primitives, each an entry that saves its input.
 
-In comes a tensor, out comes one of the same shape. Derivatives of branches that were not taken are
-kept finite (`below` limits the argument of an exponential), so that second derivatives are too.
+Comes in: a tensor. Goes out: one of the same shape. Derivatives of branches not taken are kept
+finite (`below` limits the argument of an exponential), so that second derivatives are finite too.
 `composite` makes such a primitive, also for `piecewise.py`. Layers call the public functions.
 """
 
@@ -36,7 +36,7 @@ F = "nn.functional"
 
 
 def activation_samples(*extra: Any, **keywords: Any) -> Callable[[], list[Sample]]:
-    """Samples of one tensor, away from the kinks that lie at integers."""
+    """Samples of one tensor, away from the kinks at integers."""
 
     def samples() -> list[Sample]:
         return [
@@ -84,7 +84,7 @@ def _rounding_rule(vjp: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_place_or_new(input: Any, out: Any, in_place: bool, name: str) -> Any:
-    """What an activation with PyTorch's `inplace` option returns."""
+    """The result of an activation with PyTorch's option `inplace`."""
     return inplace.assign(input, out, f"{name}(inplace=True)") if in_place else out
 
 
@@ -276,7 +276,7 @@ def tanhshrink(input: Tensor) -> Any:
 
 def _elu(x: Any, *, alpha: float, scale: float, rate: float) -> Any:
     if xp.is_plain(x) and scale == rate == 1:
-        out = np.expm1(np.minimum(x, 1.0))  # beside 0, the sign of -0 would be lost
+        out = np.expm1(np.minimum(x, 1.0))  # a limit of 0 would lose the sign of -0
         out = out if alpha == 1 else out * alpha
         np.putmask(out, x > 0, x)
         return out

@@ -1,8 +1,8 @@
-"""Attention: the public function, which chooses how softmax(q k^T * scale + mask) v is computed.
+"""Attention: the public function, which chooses how to compute softmax(q k^T * scale + mask) v.
 
-In come tensors as the user has them; they are checked, and their leading dimensions made equal. Out
-comes a tensor. Long sequences go in tiles (`tiled_attention.py`), others have all their scores at
-once (`whole_attention.py`).
+Comes in: the user's tensors; it checks them and makes their leading dimensions equal. Goes out: a
+tensor. Long sequences are computed in tiles (`tiled_attention.py`), others with all scores at once
+(`whole_attention.py`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ..table import In, Sample, op
 from .tiled_attention import tiled_attention_
 from .whole_attention import attention_
 
-#: scores of all heads from which on they are made in tiles. Backward makes those of a tile again,
-#: so there are 7 products instead of 6. That pays where whole matrices are larger than the caches:
-#: with two cores and 32 MB, heads of 64 take 1.3 times as long in tiles at 2 million scores, as
+#: fewest scores of all heads for tiles. Backward recomputes the scores of each tile, so there are 7
+#: products instead of 6. Tiles are faster if whole matrices do not fit into the caches: on two
+#: cores with 32 MB, heads of 64 features take 1.3 times as long in tiles at 2 million scores, as
 #: long at 8 million, 0.9 times as long at 16 million; causal ones 1.1, 0.9 and 0.75 times.
 MIN_SCORES_FOR_TILES = 1 << 23
-#: scores of one head, at least: a tile has 128 queries, and of short sequences few are full
+#: fewest scores of one head for tiles: a tile has 128 queries, and short sequences fill few tiles
 MIN_HEAD_SCORES_FOR_TILES = 1 << 18
 
 
@@ -59,7 +59,7 @@ def _check(query: Any, key: Any, value: Any, dropout_p: float) -> None:
 
 
 def _fitting(mask: Any, query: Any) -> Any:
-    """A mask of a dtype that goes with the queries: bool, theirs, or float32."""
+    """A mask checked for a dtype that fits the queries: bool, theirs, or float32."""
     if mask is None or mask.dtype in (bool_, query.dtype):
         return mask
     if mask.dtype is not float32:
@@ -131,9 +131,9 @@ def scaled_dot_product_attention(
     scores = (*lead, q._array.shape[-2], k._array.shape[-2])
     _check_mask(attn_mask, scores)
     if k._array.shape[-2] == 0:
-        return matmul_(matmul_(q, swapped(k)), v)  # sums of nothing
+        return matmul_(matmul_(q, swapped(k)), v)  # empty sums
     options = {"scale": factor, "causal": bool(is_causal), "dropout": float(dropout_p)}
-    # The numbers of tiles are drawn as they are needed, not for one example or for each.
+    # Tiles draw dropout on the fly, not once per example or once for all as vmap may require.
     if _is_tiled(q, k, v, attn_mask, dropout_p) and not (dropout_p and STATE.mode & TRANSFORM):
         state = reserved_state(math.prod(scores)) if dropout_p else None
         return tiled_attention_(q, k, v, attn_mask, state, **options, safe=True)[0]
@@ -145,20 +145,20 @@ def scaled_dot_product_attention(
 
 
 def _is_tiled(q: Any, k: Any, v: Any, mask: Any, dropout: float) -> bool:
-    """Whether attention goes in tiles; on a GPU, whether a library knows such attention."""
+    """Whether to compute in tiles; on a GPU, whether a library supports such attention."""
     shapes = [tuple(x._array.shape) for x in (q, k, v)]
     if isinstance(q._array, np.ndarray):
         return tiles_pay(*shapes)
     plain = mask is None and not dropout and q._array.ndim == 4
     features = {shape[-1] for shape in shapes}
-    # Others were not tried, or failed: a step with 8 features and 8 keys ended with an illegal
+    # Other sizes are untested or fail: a step with 8 features and 8 keys ended with an illegal
     # address (cuDNN 9.19), and one with 64 features and 1,024 keys is right.
     known = features in ({64}, {128}) and all(shape[-2] % 128 == 0 for shape in shapes)
     return plain and known and is_half(q) and all(map(math.prod, shapes))
 
 
 def tile_thresholds() -> tuple[int, int]:
-    """The scores of all heads and of one head from which on attention goes in tiles."""
+    """The fewest scores of all heads, and of one head, for attention in tiles."""
     return MIN_SCORES_FOR_TILES, MIN_HEAD_SCORES_FOR_TILES
 
 

@@ -1,12 +1,12 @@
-"""Attention that is written by hand: finds it among the instructions of a program.
+"""Finds hand-written attention among the instructions of a program.
 
-Comes in: an `InstructionGraph` of a recorded program, in which somebody multiplied queries and
-keys, scaled, masked, took softmax, dropped and multiplied by values, and perhaps the gradients of
-that. Goes out: a `HandWritten`. Called by `attention_rewrite.py`.
+Comes in: an `InstructionGraph` of a recorded program. Goes out: a `HandWritten`, if the program
+multiplies queries and keys, perhaps scales and masks, takes softmax, perhaps drops, and multiplies
+by values; with the gradients of that, if they are there. Called by `attention_rewrite.py`.
 
 Each softmax over the last dimension is a candidate. The search walks from it to the products around
-it and collects the instructions in between. It finds something only if every primitive, parameter
-and operand is the expected one, and nobody else reads a value in between.
+it and collects the instructions in between. It matches only if every primitive, parameter and
+operand is the expected one, and no other instruction reads a value in between.
 
     scores = matmul(q, kt), then * or / a number      slopes = p * (g_p - sum(g_p * p))
     where(hidden, -inf, scores), or scores + mask     where(hidden, 0, slopes)
@@ -34,7 +34,7 @@ def applies(instruction: Any, name: str) -> bool:
 
 
 class InstructionGraph:
-    """Who makes and who reads each value of a program."""
+    """The instructions that make and read each value of a program."""
 
     def __init__(self, program: Any) -> None:
         applied = program.applied()
@@ -48,7 +48,7 @@ class InstructionGraph:
                 self.readers.setdefault(number, []).append(x)
 
     def maker(self, value: Any, name: str) -> Any:
-        """The instruction that makes a value, if it is of this name."""
+        """The instruction that makes a value, if it has this name."""
         made = self.makers.get(value.number) if isinstance(value, Value) else None
         return made if made is not None and applies(made, name) else None
 
@@ -61,7 +61,7 @@ class InstructionGraph:
         return [x for x in self.readers.get(value.number, ()) if applies(x, name)]
 
     def number(self, x: Any) -> float | None:
-        """What an operand is if it is one known number."""
+        """The number that an operand is known to be, or None."""
         if isinstance(x, Value):
             array = self.constants.get(x.number)
             return float(array.item()) if array is not None and array.size == 1 else None
@@ -83,7 +83,7 @@ def _is_swap(permute: Any) -> bool:
 
 
 def _keeps_matrices(x: Any) -> bool:
-    """Whether an instruction only writes the dimensions before the last two in another way."""
+    """Whether an instruction only reshapes the dimensions before the last two."""
     if applies(x, "permute"):
         return tuple(x.params["dims"]) == tuple(range(len(x.outputs[0].shape)))
     if not applies(x, "reshape"):
@@ -101,20 +101,20 @@ def _is_uniform(draw: Any) -> bool:
 
 @dataclass(slots=True)
 class HandWritten:
-    """One attention: what goes into it, what comes out, and the instructions in between."""
+    """One attention: its operands, its results, and the instructions in between."""
 
     q: Value
     kt: Value
-    p: Value  # the probabilities; they say how dimensions before the last two are written
+    p: Value  # the probabilities; their leading dimensions are used for all operands
     scale: float
     v: Value | None = None
     mask: Value | None = None
-    hides: bool = False  # whether a boolean mask says what is hidden
+    hides: bool = False  # whether a boolean mask is true where scores are hidden
     state: Value | None = None
     draw: Any = None  # the instruction that draws for dropout
     dropout: float = 0.0
     g: Value | None = None
-    #: products that make the results; None for what nobody asked for
+    #: products that make the results; None for results that the program does not compute
     out: Any = None
     g_q: Any = None
     g_kt: Any = None
@@ -129,7 +129,7 @@ class HandWritten:
 
 
 class _Other(Exception):
-    """It is not attention, or not as it is known here."""
+    """It is not attention, or not in a supported form."""
 
 
 def find(graph: InstructionGraph, quotient: Any) -> HandWritten | None:
@@ -170,7 +170,7 @@ class _HandSearch:
         return found
 
     def take(self, apply: Any) -> Any:
-        """Count an instruction as one of those to replace."""
+        """Add an instruction to those to replace."""
         if apply is None:
             raise _Other
         self.inside.append(apply)
@@ -182,7 +182,7 @@ class _HandSearch:
     # -- forward ---------------------------------------------------------------------------------
 
     def softmax(self, quotient: Any) -> Value:
-        """What a softmax over the last dimension takes, if this division is its end."""
+        """The input of a softmax over the last dimension, if this division is its last step."""
         self.take(quotient)
         powers, total = quotient.inputs
         added = self.made(total, "sum")
@@ -197,7 +197,7 @@ class _HandSearch:
         return found
 
     def scores(self, scores: Value, p: Value) -> HandWritten:
-        """The product of queries and keys that scores are made of, and their mask."""
+        """Find the product of queries and keys behind the scores, and their mask."""
         where = self.graph.maker(scores, "where")
         if where is not None:
             self.take(where)
@@ -241,7 +241,7 @@ class _HandSearch:
         return HandWritten(q, kt, p, scale)
 
     def factor(self, made: Any) -> tuple[float, Any] | None:
-        """A number and what is multiplied by it, or by its inverse in a division."""
+        """The number in a multiplication (or the inverse in a division), and the other operand."""
         x, y = made.inputs
         if applies(made, "div"):
             number = self.graph.number(y)
@@ -253,7 +253,7 @@ class _HandSearch:
         return None
 
     def behind(self, value: Value) -> Value:
-        """The value whose matrices this one shows, perhaps under other leading dimensions."""
+        """The value that this one is, but for reshaped leading dimensions."""
         made = self.graph.makers.get(value.number)
         while made is not None and _keeps_matrices(made):
             value = self.take(made).inputs[0]
@@ -261,7 +261,7 @@ class _HandSearch:
         return value
 
     def ahead(self, value: Value) -> list[Value]:
-        """A value and those that show its matrices under other leading dimensions."""
+        """A value, and those that equal it but for reshaped leading dimensions."""
         names = [value]
         for name in names:
             for reader in self.graph.readers.get(name.number, ()):
@@ -270,7 +270,7 @@ class _HandSearch:
         return names
 
     def dropped(self, found: HandWritten) -> list[Value]:
-        """The probabilities that meet the values, under all their names."""
+        """The probabilities that are multiplied by the values, in all reshaped forms."""
         drops = self.graph.readers_of(found.p, "dropout")
         if not drops:
             return self.ahead(found.p)
@@ -310,7 +310,7 @@ class _HandSearch:
     # -- backward --------------------------------------------------------------------------------
 
     def slopes(self, found: HandWritten) -> Value | None:
-        """The gradient of what softmax took, if it is there: p * (g_p - sum(g_p * p))."""
+        """The gradient of softmax's input, if the program has it: p * (g_p - sum(g_p * p))."""
         p = found.p
         for product in self.graph.readers_of(p, "mul"):
             for centred in product.inputs:
@@ -378,7 +378,7 @@ class _HandSearch:
     # -- the whole -------------------------------------------------------------------------------
 
     def check(self, found: HandWritten) -> None:
-        """Nobody else reads what goes away, shapes fit, and tiles pay."""
+        """Check that no other instruction reads replaced values, shapes fit, and tiles pay."""
         if found.out is not None:
             _expect(found.v is None or _same(found.out.inputs[1], found.v))
             found.v = found.out.inputs[1]
@@ -412,7 +412,7 @@ class _HandSearch:
         self.check_order(found)
 
     def check_order(self, found: HandWritten) -> None:
-        """What goes in is known where the first result is made; backward comes after forward."""
+        """Check that operands are known before the first result, and backward follows forward."""
         position = self.graph.position
         gradients = [position[id(x)] for x in found.gradients()]
         first = min(gradients) if found.out is None else position[id(found.out)]

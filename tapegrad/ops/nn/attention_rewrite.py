@@ -1,9 +1,9 @@
-"""Attention in tiles takes the place of attention that is written by hand.
+"""Replaces hand-written attention by attention in tiles.
 
-Comes in: a program of recorded primitives. Goes out: an `Edit` with `tiled_attention` and
-`tiled_attention_gradient` instead of what `attention_by_hand.py` finds, so that a compiled function
-has no matrix of scores in memory. A draw of dropout that only such attention reads becomes one that
-moves the generator and makes no numbers. Called by `replay/passes/rewrite.py`, through
+Comes in: a program of recorded primitives. Goes out: an `Edit` that replaces the instructions found
+by `attention_by_hand.py` by `tiled_attention` and `tiled_attention_gradient`, so that a compiled
+function stores no matrix of scores. A draw of dropout that only such attention reads then advances
+the generator without making numbers. Called by `replay/passes/rewrite.py`, through
 `core/rewrites.py`.
 """
 
@@ -22,7 +22,7 @@ from .attention_by_hand import HandWritten, InstructionGraph, applies, find
 
 
 def _edit(program: Any) -> Edit:
-    """What changes where a program has attention written by hand."""
+    """The edit of a program that has hand-written attention."""
     edit = Edit()
     graph = InstructionGraph(program)
     number = program.next_number()
@@ -44,7 +44,7 @@ def _edit(program: Any) -> Edit:
 
 
 def _without_numbers(graph: InstructionGraph, edit: Edit, draw: Any, number: int) -> int:
-    """Only move the generator if nobody reads a draw any more; gives the next free number."""
+    """If a draw has no readers left, only advance the generator; returns the next free number."""
     drawn, after = draw.outputs
     comparisons = graph.readers.get(drawn.number, [])
     values = [drawn, *(v for x in comparisons for v in x.outputs)]
@@ -65,7 +65,7 @@ def _without_numbers(graph: InstructionGraph, edit: Edit, draw: Any, number: int
 
 
 class _TileWriter:
-    """The instructions of attention in tiles."""
+    """Writes the instructions of attention in tiles."""
 
     def __init__(self, found: HandWritten, number: int) -> None:
         self.found, self.number = found, number
@@ -73,7 +73,7 @@ class _TileWriter:
         self.made: list[Any] = []
 
     def write(self, graph: InstructionGraph) -> Iterator[tuple[Any, list[Any]]]:
-        """Instructions, each group with the one that it stands before."""
+        """Groups of instructions, each with the instruction that it goes before."""
         found, gradients = self.found, self.found.gradients()
         first = min(gradients, key=lambda x: graph.position[id(x)]) if gradients else None
         at = found.out if found.out is not None else first
@@ -97,7 +97,7 @@ class _TileWriter:
     def apply(
         self, name: str, inputs: Sequence[Any], outputs: Sequence[Value], **params: Any
     ) -> None:
-        """Append an instruction, of the line, module and region of the one that it replaces."""
+        """Append an instruction, with the line, module and region of the one it replaces."""
         changed = {"primitive": PRIMITIVES[name], "params": params}
         made = replace(self.like, **changed, inputs=tuple(inputs), outputs=tuple(outputs))
         self.made.append(made)
@@ -122,7 +122,7 @@ class _TileWriter:
         return x if tuple(x.shape) == shape else self.value("reshape", [x], shape, shape=shape)
 
     def named(self, result: Value) -> Value:
-        """What a kernel writes for a result of the old program: itself, if it has our shape."""
+        """The value that a kernel writes for an old result: the result itself if its shape fits."""
         shape = (*self.batch, *result.shape[-2:])
         return result if tuple(result.shape) == shape else self.new(shape, result.dtype)
 

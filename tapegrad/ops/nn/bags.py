@@ -1,8 +1,8 @@
-"""Embedding bags: rows that are looked up and summed, averaged or maximised at once.
+"""Embedding bags: look up rows and sum, average or maximise them per bag.
 
-Bags are either the rows of a matrix of tokens, or stretches of one row of tokens that begin at
-given offsets. Both become rows looked up by `looked_up`, whose gradient rule knows of padding and
-frequencies, and a reduction over the bags.
+Bags are either the rows of a matrix of tokens, or segments of one row of tokens that begin at given
+offsets. Both become a lookup by `looked_up`, whose gradient rule handles padding and frequencies,
+and a reduction over the bags.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MODES = ("sum", "mean", "max")
 
 
 def _winners(rows: Any, bags: Any, *, count: int) -> Any:
-    """For each bag and column, which row has the largest element; 0 for empty bags."""
+    """For each bag and column, the row with the largest element; 0 for empty bags."""
     module = xp.module(rows)
     out = module.zeros((count, rows.shape[1]), np.int64)
     ends = module.searchsorted(bags, module.arange(count), side="right").tolist()
@@ -44,14 +44,14 @@ def _winners(rows: Any, bags: Any, *, count: int) -> Any:
 
 
 def _winners_batch(p: Any, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
-    """The bags of each example have numbers of their own; rows are counted within an example."""
+    """The batch rule: give each example its own bag numbers; row numbers are per example."""
     size, count = size_of(inputs, batched), params["count"]
     rows, bags = spread(inputs, batched)
     first = np.arange(size).reshape(size, 1)
     each = wrap(first) if isinstance(rows, Tensor) or isinstance(bags, Tensor) else first
     found = p(joined(rows), joined(bags + each * count), count=size * count)
     here = separated(found, size) - reshape_(each * rows.shape[1], shape=(size, 1, 1))
-    return extremes.clamp_low(here, 0)  # of empty bags
+    return extremes.clamp_low(here, 0)  # for empty bags
 
 
 winners_ = define(
@@ -63,14 +63,14 @@ winners_ = define(
 
 
 def _ids(offsets: Any, tokens: int, count: int) -> Any:
-    """The number of the bag of each token; tokens behind the last bag get `count`."""
+    """The bag number of each token; tokens after the last bag get `count`."""
     ones = c.equal(offsets, offsets).to(offsets.dtype)
     begun = put_add_(ones, offsets, dims=(0,), shape=(tokens + 1,))
     return cumsum_(begun, dim=0, reverse=False)[:tokens] - 1
 
 
 def _in_bags(rows: Any, offsets: Any, count: int, mode: str) -> Any:
-    """Reduce rows over stretches that begin at offsets."""
+    """Reduce rows over segments that begin at offsets."""
     tokens, size = rows._array.shape
     bags = _ids(offsets, tokens, count)
     if mode == "max":
@@ -104,7 +104,7 @@ _EMPTY = In(values=[0, 0, 4, 5], kind="int")
         Sample(_ROW, In(5, 3, distinct=True), _EMPTY, mode="max", include_last_offset=True),
         Sample(_GRID, In(5, 3, distinct=True), mode="sum", per_sample_weights=In(3, 2)),
         Sample(_GRID, In(5, 3, distinct=True), mode="max"),
-        # What padding and counts do to gradients is by design not the derivative.
+        # With padding or counts, gradients by design differ from the derivative.
         Sample(_ROW, In(5, 3, grad=False), _EMPTY, mode="mean", padding_idx=2),
         Sample(_ROW, In(5, 3, grad=False), _OFFSETS, mode="sum", scale_grad_by_freq=True),
     ],
@@ -135,7 +135,7 @@ def embedding_bag(
             [4., 6.]])
     """
     if not numeric.is_floating(weight._array.dtype) and numeric.is_floating(input._array.dtype):
-        input, weight = weight, input  # the order that PyTorch had once, and still takes
+        input, weight = weight, input  # PyTorch's old order, which it still accepts
     check_floating(weight, "embedding_bag")
     _check_bags(input, weight, offsets, mode, sparse, per_sample_weights, scale_grad_by_freq)
     rows = weight._array.shape[0]
@@ -146,7 +146,7 @@ def embedding_bag(
         begins = _check_offsets(offsets, input._array.size, include_last_offset)
         count = len(begins._array) - bool(include_last_offset)
         if include_last_offset and (padding is not None or mode == "max"):
-            begins = begins[:-1]  # PyTorch's last bag has all tokens that are left here
+            begins = begins[:-1]  # as in PyTorch, the last bag takes all remaining tokens
     if max_norm is not None:
         limit_rows(input, weight, float(max_norm), norm_type)
     by_count = bool(scale_grad_by_freq)
@@ -206,7 +206,7 @@ def _check_bags(
 
 
 def _check_offsets(offsets: Any, tokens: int, with_last: bool) -> Any:
-    """The offsets, if they begin at 0, do not decrease and stay among the tokens."""
+    """The offsets, checked to begin at 0, not to decrease and to stay within the tokens."""
     what = "embedding_bag"
     size = len(offsets._array)
     if not numeric.is_integer(offsets._array.dtype):

@@ -47,10 +47,10 @@ def _embedding(weight: Any, index: Any, *, padding: int | None, by_count: bool) 
 def _embedding_gradient(
     g: Any, weight_shape: Any, index: Any, padding: int | None, by_count: bool
 ) -> Any:
-    """Gradients added to the rows they came from, except to the row of padding."""
+    """Scatter gradients into the looked-up rows, except the padding row."""
     if by_count:
         g = _by_count(g, index, weight_shape[0])
-    if padding is not None:  # chosen, not multiplied by 0, which would leave NaN
+    if padding is not None:  # selected, because NaN times 0 would stay NaN
         g = c.where(reshape_(c.equal(index, padding), shape=(*index.shape, 1)), 0.0, g)
     return put_add_(g, index, dims=(0,), shape=tuple(weight_shape))
 
@@ -83,7 +83,7 @@ def _rows_gradient(
     return as_rows(values, tokens, tuple(weight_shape))
 
 
-#: the same with a sparse gradient. No program has it, because its size depends on data.
+#: the same with a sparse gradient. Programs never contain it, because its size depends on data.
 embedding_rows_: Primitive = define(
     "embedding_rows",
     _embedding,
@@ -97,7 +97,7 @@ embedding_rows_: Primitive = define(
 def looked_up(
     weight: Tensor, tokens: Tensor, padding: int | None, by_count: bool, sparse: bool
 ) -> Any:
-    """Rows by index, checked already. A leaf's gradient is sparse if that is asked for."""
+    """Rows by checked indices. If `sparse`, the gradient of a leaf is sparse."""
     recorded = STATE.mode & GRAD and not STATE.mode & TRANSFORM
     if sparse and recorded and weight.requires_grad and weight.is_leaf:
         refuse_capture("the gradients of an embedding")
@@ -112,7 +112,7 @@ _TOKENS = In(values=[[0, 2, 2], [1, 4, 0]], kind="int")
     module=F,
     samples=lambda: [
         Sample(_TOKENS, (5, 3)),
-        # What padding and counts do to gradients is by design not the derivative.
+        # With padding or counts, gradients by design differ from the derivative.
         Sample(_TOKENS, In(5, 3, grad=False), padding_idx=2),
         Sample(_TOKENS, In(5, 3, grad=False), scale_grad_by_freq=True, padding_idx=-1),
         Sample(In(values=3, kind="int"), (5, 3)),
@@ -164,15 +164,15 @@ def check_padding(what: str, padding_idx: int | None, rows: int) -> int | None:
 
 
 def check_tokens(what: str, tokens: Any, rows: int, error: type[Exception] = IndexError) -> Any:
-    """The tokens, if all of them name rows."""
+    """The tokens, checked to be valid row indices."""
     message = f"{what}: token {{}} is out of range for {rows} rows (0 to {rows - 1})"
     return check_range(tokens, rows, message, error)
 
 
 def limit_rows(input: Any, weight: Any, limit: float, norm_type: float) -> None:
-    """Scale the rows that are looked up and too long down to `limit`, in place.
+    """Scale looked-up rows with a larger norm down to `limit`, in place.
 
-    Neither gradients nor tangents of the table know of it, as in PyTorch.
+    Gradients and tangents of the table ignore it, as in PyTorch.
     """
     with no_grad():
         used, weight = input.reshape(-1), weight.detach()
@@ -363,7 +363,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     return _dropped("dropout3d", input, sizes, p, training, inplace)
 
 
-#: what dropped elements become: the limit of SELU at -infinity, with a minus sign
+#: dropped elements become minus this: the limit of SELU at -infinity
 _ALPHA = 1.7580993408473766
 
 

@@ -1,8 +1,8 @@
 """Attention with several heads: projections, masks and biases around softmax(q k^T) v.
 
 `multi_head_attention_forward` is PyTorch's function with all its arguments; `attend` is the same
-for tensors whose batch may come first, which `nn.MultiheadAttention` calls. Masks of this function
-are True, or -inf, where a key is hidden: the opposite of `scaled_dot_product_attention`.
+for tensors whose batch may come first, and `nn.MultiheadAttention` calls it. Masks here are True,
+or -inf, where a key is hidden: the opposite of `scaled_dot_product_attention`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class AttentionWeights:
-    """What projects queries, keys, values and results, and what is added to keys and values."""
+    """The projections of queries, keys, values and results, and additions to keys and values."""
 
     in_proj_weight: Any
     in_proj_bias: Any
@@ -42,7 +42,7 @@ class AttentionWeights:
     out_proj_bias: Any
     #: separate weights of queries, keys and values, or None
     separate: tuple[Any, Any, Any] | None
-    #: projected keys and values to be used as they are
+    #: already projected keys and values, used as they are
     static_k: Any = None
     static_v: Any = None
 
@@ -51,7 +51,7 @@ class AttentionWeights:
 
 
 def _require(holds: bool, message: str) -> None:
-    """PyTorch raises AssertionError for these."""
+    """Raise AssertionError, as PyTorch does for these checks."""
     if not holds:
         raise AssertionError(message)
 
@@ -59,7 +59,7 @@ def _require(holds: bool, message: str) -> None:
 def _check_ranks(
     query: Any, key: Any, value: Any, key_padding_mask: Any, attn_mask: Any, num_heads: int
 ) -> bool:
-    """Whether there is a batch; an error unless all tensors agree on that."""
+    """Whether there is a batch; raises unless all tensors agree on that."""
     rank = query._array.ndim
     _require(
         rank in (2, 3),
@@ -133,12 +133,12 @@ def _joint_mask(attn_mask: Any, padding: Any, dtype: Any) -> Any:
 
 
 def _widened(mask: Any, columns: int) -> Any:
-    """A mask for further keys that everybody may attend to."""
+    """A mask extended by keys that every query may attend to."""
     return padded(mask, (*[(0, 0)] * (mask._array.ndim - 1), (0, columns)))
 
 
 def _attention_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> Any:
-    """A mask (queries, keys) or (batch * heads, queries, keys), to go with the scores."""
+    """A mask (queries, keys) or (batch * heads, queries, keys), reshaped to fit the scores."""
     shape = tuple(mask._array.shape)
     expected = (queries, keys) if len(shape) == 2 else (batch * heads, queries, keys)
     if shape != expected:
@@ -235,7 +235,7 @@ def attend(
     batch_first: bool = False,
     unseeing_is_nan: bool = False,
 ) -> tuple[Any, Any]:
-    """The results of all queries, and what they attended to, or None.
+    """The results of all queries, and the attention weights or None.
 
     A query that sees no key gets 0 from `scaled_dot_product_attention`, and NaN from softmax; with
     `unseeing_is_nan`, always NaN.
@@ -251,7 +251,7 @@ def attend(
             "is_causal says what attn_mask holds, so give the mask too: "
             "Transformer.generate_square_subsequent_mask makes it"
         )
-    # The hint replaces the mask only where nothing else is masked and nobody sees the weights.
+    # The hint replaces the mask only if no padding is masked and no weights are returned.
     hinted = is_causal and key_padding_mask is None and not need_weights
     separate = weights.separate is not None
     _check_sizes(query, key, value, embed_dim, num_heads, separate)
@@ -287,7 +287,7 @@ def attend(
         mask = _attention_mask(attn_mask, batch, num_heads, length, keys)
         mask = _widened(mask, extra) if extra else mask
     if key_padding_mask is not None:
-        # Static keys may be of another number.
+        # There may be another number of static keys.
         padding = _padding_mask(key_padding_mask, batch, k._array.shape[2] - extra)
         padding = _widened(padding, extra) if extra else padding
         mask = _joint_mask(mask, padding, query.dtype)
@@ -316,7 +316,7 @@ def attend(
 
 
 def _all_with_batch(tensors: tuple[Any, ...], dim: int) -> list[Any]:
-    """Tensors with a batch of one; those that are one and the same stay so."""
+    """Tensors with a batch of one; identical objects stay identical."""
     made = {id(x): x.unsqueeze(dim) for x in tensors}
     return [made[id(x)] for x in tensors]
 

@@ -1,4 +1,4 @@
-"""Normalizations with their statistics, and a rule of softmax, under PyTorch's inner names.
+"""Normalizations with their statistics, and the gradient of softmax, by PyTorch's internal names.
 
 Made of the composites in `normalization.py`. Imported at first use (`late.py`).
 """
@@ -26,7 +26,7 @@ _TRIPLE = "tuple[Tensor, Tensor, Tensor]"
 
 
 def _of_statistics(input: Tensor, *parameters: Tensor | None) -> Tensor:
-    """The tensor whose dtype statistics have: that of the parameters, if there are any."""
+    """The tensor that gives the dtype of statistics: a parameter, if there is one."""
     return next((p for p in parameters if p is not None), input)
 
 
@@ -49,7 +49,7 @@ def native_layer_norm(
     bias: Tensor | None,
     eps: float,
 ) -> Any:
-    """`nn.functional.layer_norm` with the means and the reciprocal deviations, without history.
+    """`nn.functional.layer_norm` with means and reciprocal standard deviations, without history.
 
     >>> import tapegrad
     >>> tapegrad.native_layer_norm(tapegrad.tensor([[1.0, 3.0]]), [2], None, None, 0.0)

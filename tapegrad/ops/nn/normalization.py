@@ -1,8 +1,8 @@
 """Normalization: one composite for batch, layer, group and instance norm, another for RMS norm.
 
 `standardize` takes the mean and variance over `dims` and scales by weights that broadcast. Mean and
-variance are outputs of their own: the gradient rule reads them instead of working them out again,
-and second derivatives flow through them. What is kept is the input, the weight and the statistics.
+variance are separate outputs: the gradient rule reads them instead of recomputing them, and second
+derivatives flow through them. It saves the input, the weight and the statistics.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _standardize_gradient(
     eps: float,
     needs: list[bool],
 ) -> tuple[Any, ...]:
-    """Gradients of x, weight and bias; those of the statistics are there in a second derivative."""
+    """Gradients of x, weight and bias; the statistics have gradients in second derivatives."""
     g_out, g_mean, g_var = g
     n = count(x.shape, dims)
     centred = widened(x) - mean
@@ -116,14 +116,14 @@ def _plus(a: Any, b: Any) -> Any:
 
 
 def _summed(g: Any, spread: Shape, shape: Any) -> Any:
-    """Sum a gradient over the dimensions along which a weight was spread."""
+    """Sum a gradient over the dimensions along which a weight was broadcast."""
     extra = len(g.shape) - len(spread)
     dims = tuple(range(extra)) + tuple(i + extra for i, n in enumerate(spread) if n == 1)
     return reshape_(sum_(g, dims=dims, keepdim=False), shape=tuple(shape))
 
 
 def _ordered(input: Any) -> Any:
-    """The input in C order, as PyTorch takes it, so that the result can be viewed."""
+    """The input in C order, as in PyTorch, so that the result can be viewed."""
     return input if input._array.flags.c_contiguous else input.contiguous()
 
 

@@ -257,7 +257,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
 
 
 def _in_half(limit: float, beside: Any) -> float:
-    """A limit as an element of half precision beside it would be; PyTorch compares with that."""
+    """A limit rounded to half precision if the tensor has it, for comparisons as in PyTorch."""
     dtype = beside._array.dtype
     return float(np.asarray(limit, dtype)) if numeric.is_half(dtype) else float(limit)
 

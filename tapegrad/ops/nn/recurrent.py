@@ -1,10 +1,9 @@
 """Recurrent layers over a whole sequence: the loops of RNN, GRU and LSTM and their gradients.
 
-A layer comes as `x`, the input products of all steps (steps, batch, gates * hidden) made in one
-product beforehand, its first states and its hidden weights. Each kind has two composites. One runs
-a few steps and is a program of native code; the other runs a sequence of any length in pieces of
-8, 4, 2 and 1 steps, so that all lengths share four programs. The public functions are in
-`sequence.py`.
+Comes in: `x`, the input products of all steps (steps, batch, gates * hidden), computed beforehand
+by one product; the first states; the hidden weights. Each kind has two composites. One runs a few
+steps as one native program; the other runs a sequence of any length in pieces of 8, 4, 2 and 1
+steps, so that all lengths share four programs. The public functions are in `sequence.py`.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def _plus(x: Any, y: Any) -> Any:
 
 
 def _as(*pairs: tuple[Any, Any]) -> tuple[Any, ...]:
-    """Gradients, each in the dtype of what stands beside it; None stays None."""
+    """Gradients, each cast to the dtype of its partner in the pair; None stays None."""
     return tuple(None if found is None else rounded(found, like) for found, like in pairs)
 
 
@@ -93,12 +92,12 @@ def _flat(x: Any) -> Any:
 
 
 def _weight_gradient(g: Any, previous: list[Any]) -> Any:
-    """The gradient of a matrix that multiplied the states before each step."""
+    """The gradient of the matrix that multiplies the state before each step."""
     return matmul_(swapped(_flat(g)), _flat(_stacked(previous)))
 
 
 def _before(out: Any, first: Any, reverse: bool, *block: int) -> list[Any]:
-    """The state before each step: the first one, or that of the step that ran before it."""
+    """The state before each step: the first state, or the result of the previous step."""
     shift = 1 if reverse else -1
     order = _order(out.shape[0], reverse)
     states = {t: _at(out, t + shift, *block) for t in order[1:]}
@@ -110,7 +109,7 @@ def _before(out: Any, first: Any, reverse: bool, *block: int) -> list[Any]:
 
 
 def _run(steps: Primitive, x: Any, states: Any, weights: Any, params: dict[str, Any]) -> Any:
-    """A whole sequence: what each step made, and the last states."""
+    """Run a whole sequence: the results of all steps, and the last states."""
     parts, count = [], len(states)
     for start, stop in _pieces(x.shape[0], params["reverse"]):
         made = steps(_between(x, start, stop), *states, *weights, **params)
@@ -161,7 +160,7 @@ def _run_back(
 
 
 def _sequence(name: str, kernel: Any, outputs: tuple[str, ...], joint: Any) -> Primitive:
-    """The composite for a whole sequence; its pieces are native, one by one."""
+    """The composite for a whole sequence; each of its pieces is a native program."""
     return define(
         name,
         kernel,
@@ -244,7 +243,7 @@ rnn_ = _sequence(
 
 
 def _lstm_steps(x: Any, h: Any, c: Any, w: Any, p: Any, *, reverse: bool) -> Any:
-    """`p` projects the hidden states, or is None. Kept: the four gates, and the cells."""
+    """`p` projects the hidden states, or is None. It saves the four gates and the cells."""
     state, cell, wide = widened(h), widened(c), widened(x)
     weight, project = swapped(widened(w)), None if p is None else swapped(widened(p))
     out: dict[int, Any] = {}
@@ -351,7 +350,7 @@ lstm_ = _sequence(
 
 
 def _gru_step_of_arrays(x: Any, h: Any, w: Any, b: Any) -> Any:
-    """A single step, of NumPy arrays of float32 or float64."""
+    """A single step, for NumPy arrays of float32 or float64."""
     size = h.shape[1]
     kept = np.empty((1, 4, *h.shape), x.dtype)
     product = h.dot(w.T)
@@ -367,7 +366,7 @@ def _gru_step_of_arrays(x: Any, h: Any, w: Any, b: Any) -> Any:
 
 
 def _gru_steps(x: Any, h: Any, w: Any, b: Any, *, reverse: bool) -> Any:
-    """`b` is the hidden bias, or None. Kept: both gates, the new value, its hidden product."""
+    """`b` is the hidden bias, or None. It saves both gates, the new value, its hidden product."""
     if xp.is_plain(x) and x.shape[0] == 1:
         return _gru_step_of_arrays(x[0], h, w, b)
     state, wide, weight = widened(h), widened(x), swapped(widened(w))

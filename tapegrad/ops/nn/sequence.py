@@ -1,9 +1,9 @@
 """Recurrent networks as functions: `lstm`, `gru`, `rnn_tanh`, `rnn_relu` and single cells.
 
-In come sequences, states and lists of parameters in PyTorch's order; out come the results of all
-steps and the last states. The input products of all steps are one product; the loops over steps are
-in `recurrent.py`. `run_layers` also takes packed sequences. The layers in `nn/recurrent.py` call
-this.
+Comes in: sequences, states, and lists of parameters in PyTorch's order. Goes out: the results of
+all steps and the last states. One product computes the input parts of all steps; the loops over
+steps are in `recurrent.py`. `run_layers` also takes packed sequences. The layers in
+`nn/recurrent.py` call it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .recurrent import gru_, gru_steps_, is_single_piece, lstm_, lstm_steps_, rn
 if TYPE_CHECKING:
     from ...core.tensor import Tensor
 
-#: kinds of recurrent networks: how many states each has, and gates
+#: for each kind of recurrent network, the number of its states, and below that of its gates
 STATES = {"RNN_TANH": 1, "RNN_RELU": 1, "GRU": 1, "LSTM": 2}
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "GRU": 3, "LSTM": 4}
 
@@ -35,7 +35,7 @@ Segments = list[tuple[int, int]]
 
 
 def segments_of(batch_sizes: Sequence[int]) -> Segments:
-    """How many steps go with how many sequences, from the batch sizes of all steps."""
+    """Runs of steps with equal batch sizes, from the batch sizes of all steps."""
     return [(len(list(same)), size) for size, same in itertools.groupby(batch_sizes)]
 
 
@@ -60,7 +60,7 @@ class RecurrentWeights:
         self.w_hr = rest[0] if rest else None
 
     def product(self, kind: str, flat: Any) -> Any:
-        """The input's part of all gates; a GRU needs its hidden bias by itself."""
+        """The input's part of all gates; a GRU keeps its hidden bias separate."""
         bias = self.b_ih if kind == "GRU" or self.b_ih is None else self.b_ih + self.b_hh
         return linear(flat, self.w_ih, bias)
 
@@ -116,7 +116,7 @@ def _run_direction(
 def _choice_on_cpu(
     kind: str, flat: Any, segments: Segments, hx: list[Any], params: Any, *options: Any
 ) -> str | None:
-    """As PyTorch has it: some mix products into states, which stay as wide as they came."""
+    """PyTorch's autocast choice on the CPU, where some kinds keep the dtype of their states."""
     packed_cells = kind == "LSTM" and options[-1] and not _is_projected(hx)
     return _by_state(hx[-1]) if kind == "GRU" or packed_cells else "lower"
 
@@ -130,7 +130,7 @@ def _by_state(state: Any) -> str:
     return "full" if state.dtype is float32 else "lower"
 
 
-#: inside autocast, of layers, with or without batches
+#: the autocast policy of layers
 AUTOCAST: Policy = {"cpu": _choice_on_cpu, "cuda": "lower"}
 
 
@@ -150,7 +150,7 @@ def run_layers(
     """`_run_layers` in the dtype that autocast chooses, if it is on."""
     options = (has_biases, num_layers, dropout, train, bidirectional, packed)
     out, last = _run_cast(kind, flat, segments, hx, params, *options)
-    if _is_projected(hx) and flat.device.type == "cpu":  # where autocast leaves these cells alone
+    if _is_projected(hx) and flat.device.type == "cpu":  # here autocast does not cast cells
         last[1] = last[1].to(hx[1].dtype)
     return out, last
 
@@ -195,7 +195,7 @@ _run_cast = applied(_run_layers, AUTOCAST)
 
 
 def _check_dtypes(kind: str, x: Any, weights: RecurrentWeights, states: list[Any]) -> None:
-    if kind != "RNN_RELU":  # which PyTorch computes with integers too
+    if kind != "RNN_RELU":  # PyTorch accepts integers for RNN_RELU
         check_floating(x, kind)
     check_same_dtype(kind, x, weight=weights.w_ih, hidden=states[0])
 
@@ -430,7 +430,7 @@ def _cell_samples(kind: str) -> list[Sample]:
 
 
 def _choice_of_cell(input: Any, hx: Any, *params: Any) -> str:
-    """As PyTorch has it: the states stay as wide as they came."""
+    """PyTorch's autocast choice: the states keep their dtype."""
     return _by_state(hx[-1] if isinstance(hx, (list, tuple)) else hx)
 
 

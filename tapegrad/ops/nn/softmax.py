@@ -1,6 +1,6 @@
-"""Softmax along a dimension, its logarithm, and what is made of them.
+"""Softmax along a dimension, its logarithm, and functions built on them.
 
-In come numbers, out come positive ones that sum to 1 along `dim`, or their logarithms. Both are
+Comes in: numbers. Goes out: positive ones that sum to 1 along `dim`, or their logarithms. Both are
 composites that save only their output. Called by attention and by the losses of classification.
 """
 
@@ -80,7 +80,7 @@ log_softmax_ = define(
 
 
 def nothing(x: Any) -> Any:
-    """The softmax of no elements, with derivatives of all orders, as that of others has."""
+    """The softmax of an empty tensor, with derivatives of all orders."""
     return x * x
 
 
@@ -94,7 +94,7 @@ def _along(primitive: Primitive, input: Any, dim: Any, dtype: Any) -> Any:
         return nothing(x)
     check_floating(x, name)
     if not x._array.flags.c_contiguous:
-        x = x.contiguous()  # as PyTorch does, so that the result can be viewed
+        x = x.contiguous()  # as in PyTorch, so that the result can be viewed
     return primitive.direct(x, {"dims": (d,) if x._array.ndim else ()})
 
 
@@ -133,7 +133,7 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: DTypeLike | None =
 
 
 def _implied_dim(name: str, dim: Any, ndim: int, stacklevel: int) -> Any:
-    """The dimension, or, with a warning, the one that PyTorch chooses if none is given."""
+    """The dimension; if none is given, warn and choose as PyTorch does."""
     if dim is not None:
         return dim
     chosen = 0 if ndim in (0, 1, 3) else 1
@@ -203,7 +203,7 @@ def gumbel_softmax(
 ) -> Any:
     """Draws of a softmax with temperature tau: softmax((logits + Gumbel noise) / tau).
 
-    With `hard` the result is one-hot, and the gradient that of the soft draw.
+    With `hard` the result is one-hot, with the gradient of the soft draw.
 
     >>> import tapegrad
     >>> drawn = tapegrad.nn.functional.gumbel_softmax(tapegrad.zeros(2, 3), hard=True)

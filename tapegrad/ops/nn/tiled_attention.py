@@ -1,18 +1,15 @@
 """Attention in tiles of queries and keys, so that memory grows with the length, not its square.
 
-In come queries, keys, values and a mask of equal leading dimensions; out come the result and, for
-backward, `lse`: the logarithm of the sum of the powers of each row. Forward goes over the keys with
-the largest score so far, and scales down what it has when a larger one comes; backward makes each
-tile of probabilities again from `lse`. With dropout comes `state`, that of the generator: whether a
-probability is dropped depends on the state and its position, so backward drops the same ones.
-`safe` says what a row without any key gets: zeros, or NaN as softmax gives, where a compiled
-function has softmax itself (`attention_rewrite.py`).
+Comes in: queries, keys, values and a mask of equal leading dimensions. Goes out: the result and,
+for backward, `lse`: the log-sum-exp of each row of scores. Forward is an online softmax: it keeps
+the largest score so far and rescales its sums when a larger one comes. Backward recomputes each
+tile of probabilities from `lse`. For dropout, `state` is the generator's: which probabilities are
+dropped depends on the state and their positions, so backward drops the same ones. With `safe`, a
+row without any key gets zeros, else NaN, as from the softmax that `attention_rewrite.py` replaces.
 
-The kernels here are what native code does (`replay/cpu/attention.py`), in NumPy. On a GPU they have
-whole matrices; a library takes their place in compiled functions (`replay/cuda/cudnn.py`). Called
-by `attention.py`.
-
-Two cases have the whole square of scores: the gradient of a mask, and second derivatives.
+The kernels here do in NumPy what native code does (`replay/cpu/attention.py`). On a GPU they use
+whole matrices; compiled functions call a library instead (`replay/cuda/cudnn.py`). Called by
+`attention.py`. Two cases need all scores at once: the gradient of a mask, and second derivatives.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ from ..reduce.reductions import sum_
 from ..shape.reordering import swapped
 from .whole_attention import attention_gradient, dropping, inverse_sums, powers_of, scores_of
 
-#: queries and keys of a tile in NumPy
+#: number of queries, and of keys, in a tile of the NumPy kernels
 TILE = 256
 
 Span = slice
@@ -75,14 +72,14 @@ def _tile_of(mask: Any, rows: Span, columns: Span) -> Any:
 
 
 def _counting(x: Any, y: Any, rows: Span, columns: Span, causal: bool, form: str) -> Any:
-    """A product of a tile of probabilities; on the diagonal, only a triangle of it counts."""
+    """A product with a tile of probabilities; on the causal diagonal, with its triangle only."""
     if causal and rows.start == columns.start:
         return triangular_(x, y, form=form)
     return matmul_(x, y)
 
 
 def _kept_rows(state: Any, shape: tuple[int, ...], rows: Span, dropout: float) -> Any:
-    """Which scores of some queries and of all keys are kept; None without dropout.
+    """A mask of the scores that dropout keeps, for some queries and all keys; None without it.
 
     `shape` is that of all scores.
     """
@@ -211,7 +208,7 @@ def _tiled_gradient(
             slopes = _dropped(slopes, kept, columns, dropout)
             slopes = p * (slopes - delta[..., rows, :]) * scale
             if not safe and mask is not None and numeric.is_boolean(mask.dtype):
-                slopes = np.where(_tile_of(mask, rows, columns), slopes, 0)  # also of NaN
+                slopes = np.where(_tile_of(mask, rows, columns), slopes, 0)  # removes NaN too
             p = _dropped(p, kept, columns, dropout)
             where = (rows, columns, causal)
             g_v[..., columns, :] += _counting(np.swapaxes(p, -1, -2), part_g, *where, "upper")
@@ -223,7 +220,7 @@ def _tiled_gradient(
 
 
 def _two_dimensional(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, ...]:
-    """Operands as they are computed with; a mask with rows and columns."""
+    """Operands in the form for computing; the mask gets rows and columns."""
     if mask is not None:
         mask = mask.reshape((1,) * max(2 - mask.ndim, 0) + mask.shape)
         mask = mask if numeric.is_boolean(mask.dtype) else widened(mask)
@@ -248,7 +245,7 @@ def _gradient(
     safe: bool,
     needs: list[bool],
 ) -> tuple[Any, ...]:
-    if needs[3]:  # it is as large as the scores, or a sum of them
+    if needs[3]:  # it needs all scores, or sums over them
         kept = _all_kept(state, q, k, dropout)
         return attention_gradient(g, q, k, v, mask, kept, lse, scale, causal, dropout, needs)
     delta = sum_(widened(g[0]) * widened(out), dims=(len(out.shape) - 1,), keepdim=True)
@@ -259,7 +256,7 @@ def _gradient(
 
 
 def _all_kept(state: Any, q: Any, k: Any, dropout: float) -> Any:
-    """Which of all probabilities are kept, as in tiles; None without dropout."""
+    """A mask of all probabilities that dropout keeps, as in tiles; None without dropout."""
     if state is None:
         return None
     return greater_equal(uniform_at(state, (*q.shape[:-1], k.shape[-2])), dropout)

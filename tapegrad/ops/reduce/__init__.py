@@ -1,1 +1,1 @@
-"""Operations that fold dimensions, run along them, or put their elements in order."""
+"""Operations that reduce dimensions, scan along them, or sort their elements."""

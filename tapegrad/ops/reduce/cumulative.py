@@ -1,8 +1,8 @@
-"""Running sums and products, and the product whose gradient is made of them.
+"""Running sums and products, and `prod`, whose gradient uses them.
 
-In comes a tensor. Out comes one of the same shape, in which each element is the sum or product of
-all up to it along a dimension; for `prod`, one with fewer dimensions. No rule divides by elements,
-so gradients are right at zeros too. `scanned` is the loop of native code that keeps running values.
+Comes in: a tensor. Goes out: one of the same shape, where each element is the sum or product of all
+elements up to it along a dimension; for `prod`, one with fewer dimensions. No rule divides by
+elements, so gradients are right at zeros too. `scanned` lowers a scan to a native loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _prod(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
 
 
 def _prod_gradient(g: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
-    """g times the product of all others, by products from both sides: right also at zeros."""
+    """g times the product of all other elements, from both sides, so right at zeros too."""
     order = tuple(d for d in range(len(x.shape)) if d not in dims) + dims
     kept = tuple(x.shape[d] for d in order[: len(order) - len(dims)])
     flat = reshape_(permute_(x, dims=order), shape=(*kept, count(x.shape, dims)))
@@ -103,14 +103,14 @@ def prod(
 def _cumsum(x: Any, *, dim: int, reverse: bool) -> Any:
     wide = xp.widened(x)
     if not reverse and wide.__class__ is np.ndarray and wide.flags.c_contiguous:
-        # np.cumsum, 1.2 µs faster
+        # the same as np.cumsum, 1.2 µs faster
         return np.add.accumulate(wide, dim, wide.dtype).astype(x.dtype, copy=False)
     out = np.flip(np.cumsum(np.flip(wide, dim), dim), dim) if reverse else np.cumsum(wide, dim)
     return xp.contiguous(out).astype(x.dtype, copy=False)
 
 
 def scanned(b: Any, out: Any, x: Any, expression: str, dim: int, reverse: bool) -> None:
-    """A loop that keeps running values along a dimension: in float32 for half precision."""
+    """A loop that scans along a dimension; half precision accumulates in float32."""
     wide = out if b.widest(out.dtype) == out.dtype else b.new(out.shape, b.widest(out.dtype))
     body = b.over(x.shape)
     node = body.compute("cast(x)", wide.dtype, x=body.read(x))

@@ -1,6 +1,6 @@
-"""The largest and the smallest elements, and where they are.
+"""The largest and the smallest elements, and their indices.
 
-In come a tensor and the dimensions to fold, out come values, indices or both (`Extreme`). Where
+Comes in: a tensor and the dimensions to reduce. Goes out: values, indices or both (`Extreme`). If
 several elements are extreme, `amax` and `amin` share the gradient among them. Used by softmax,
 norms and running extremes.
 """
@@ -43,7 +43,7 @@ def _not_empty(
 
 
 def _share_ties(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
-    """The gradient goes to the extreme element, in equal parts to several of them."""
+    """Send the gradient to the extreme element, or in equal parts to several."""
     hit = c.equal(x, spread(out, x.shape, dims, keepdim))
     shares = c.where(hit, spread(g * 0 + 1, x.shape, dims, keepdim), 0.0)
     each = shares / sum_(shares, dims=dims, keepdim=True)
@@ -54,7 +54,7 @@ def _amax(x: Any, *, dims: tuple[int, ...], keepdim: bool) -> Any:
     if x.__class__ is not np.ndarray:
         return xp.contiguous(x.max(axis=dims, keepdims=keepdim))
     if len(dims) == x.ndim and not keepdim and x.size and numeric.is_numpy_float(x.dtype):
-        return x.ravel()[x.argmax()]  # takes a fifth of the time for few elements
+        return x.ravel()[x.argmax()]  # for few elements, a fifth of the time of `max`
     return xp.reduced(np.maximum, x, dims, keepdim)
 
 
@@ -83,7 +83,7 @@ amin_: Primitive = define(
 
 
 def _share_with_nan(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
-    """The same, but if the extreme is NaN then to the elements that are NaN."""
+    """The same, but if the extreme is NaN, to the elements that are NaN."""
     hit = c.logical_or(c.isnan(x), c.equal(x, spread(out, x.shape, dims, keepdim)))
     shares = c.where(hit, spread(g * 0 + 1, x.shape, dims, keepdim), 0.0)
     return spread(g, x.shape, dims, keepdim) * (shares / sum_(shares, dims=dims, keepdim=True))
@@ -142,7 +142,7 @@ def _arg(extreme: Any) -> Any:
 
 
 def _arg_in_loops(extreme: str) -> Any:
-    """First the extreme value, then the first place that has it; NaN is extreme."""
+    """Find the extreme value, then the first index that has it; NaN is extreme."""
 
     def lower(b: Any, out: Any, x: Any, *, dim: int | None, keepdim: bool) -> None:
         n = x.ndim
@@ -168,7 +168,7 @@ def _arg_in_loops(extreme: str) -> Any:
 
 
 def _arg_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
-    """Along a dimension, or over all of an example."""
+    """The batch rule: reduce along a dimension, or over a whole example."""
     (x,), dim, keepdim = inputs, params["dim"], params["keepdim"]
     if dim is not None:
         return p(x, dim=dim + 1, keepdim=keepdim)
@@ -220,7 +220,7 @@ def _arg_samples() -> list[Sample]:
 
 @op(samples=_arg_samples, differentiable=False)
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The index of the largest element; without `dim`, in the tensor read as one row.
+    """The index of the largest element; without `dim`, in the flattened tensor.
 
     >>> import tapegrad
     >>> tapegrad.argmax(tapegrad.tensor([[1.0, 5.0], [3.0, 2.0]]), dim=1)
@@ -231,7 +231,7 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 @op(samples=_arg_samples, differentiable=False)
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The index of the smallest element; without `dim`, in the tensor read as one row.
+    """The index of the smallest element; without `dim`, in the flattened tensor.
 
     >>> import tapegrad
     >>> tapegrad.argmin(tapegrad.tensor([[1.0, 5.0], [3.0, 2.0]]), dim=1)
@@ -241,28 +241,28 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 class Extreme(NamedTuple):
-    """Extreme elements, and where they are."""
+    """Extreme elements and their indices."""
 
     values: Tensor
     indices: Tensor
 
 
 def along(input: Any, indices: Any, dim: int) -> Any:
-    """The elements that `indices` name along a dimension."""
+    """The elements at `indices` along a dimension."""
     return gather_(input, indices, dim=dim)
 
 
 def _along_gradient(
     g: Any, x_shape: Any, indices: Any, dim: int, keepdim: bool, needs: Any
 ) -> tuple[Any]:
-    """The gradient goes to the element that was taken."""
+    """Send the gradient to the selected element."""
     kept = (*x_shape[:dim], 1, *x_shape[dim + 1 :])
     values, index = reshape_(g[0], shape=kept), reshape_(indices, shape=kept)
     return (scatter_add_(zeros_as(values, shape=tuple(x_shape)), index, values, dim=dim),)
 
 
 def _with_places(name: str, arg: Primitive, ufunc: Any, method: Any) -> Primitive:
-    """A composite of the extreme elements along a dimension, and where they are."""
+    """A composite for the extreme elements along a dimension and their indices."""
 
     def kernel(x: Any, *, dim: int, keepdim: bool) -> Any:
         if xp.is_plain(x):

@@ -1,8 +1,8 @@
-"""Reductions: sums, means, and questions of truth, which fold dimensions.
+"""Reductions of dimensions: sums, means, `any` and `all`.
 
-In come a tensor and the dimensions to fold: primitives take them as a sorted tuple, `dims`. Out
-comes a tensor without them, or, with `keepdim`, with size 1 there. `spread` and `count` serve the
-rules of all reductions.
+Comes in: a tensor and the dimensions to reduce, for primitives as a sorted tuple, `dims`. Goes out:
+a tensor without them or, with `keepdim`, with size 1 there. The rules of all reductions use
+`spread` and `count`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _BYTES = np.dtype(np.uint8)
 
 
 def spread(g: Any, shape: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
-    """Bring something reduced back to the shape it was reduced from."""
+    """Expand a reduced gradient to the shape before the reduction."""
     if not keepdim:
         kept = tuple([1 if i in dims else n for i, n in enumerate(shape)])
         if tuple(g.shape) != kept:
             g = reshape_(g, shape=kept)
     if g.__class__ is np.ndarray and math.prod(shape) < ARRAY_SIZE:
-        return xp.spread(g, shape)  # of a small array: a view takes 2 µs longer
+        return xp.spread(g, shape)  # for a small array, a view takes 2 µs longer
     return expand_(g, shape=tuple(shape))
 
 
@@ -99,7 +99,7 @@ def sum(
     """The sum of all elements, or along dimensions.
 
     `dim` is one dimension or several, which disappear, or stay with size 1 with `keepdim=True`.
-    Integers and booleans are added as int64, unless `dtype` says otherwise.
+    Integers and booleans are summed as int64, unless `dtype` is given.
 
     >>> import tapegrad
     >>> x = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]])
@@ -170,7 +170,7 @@ def mean(
 def nanmean(
     input: Tensor, dim: Dims | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Any:
-    """The mean of what is not NaN.
+    """The mean of the elements that are not NaN.
 
     >>> import tapegrad
     >>> tapegrad.nanmean(tapegrad.tensor([1.0, tapegrad.nan, 2.0]))
@@ -245,7 +245,7 @@ def all(input: Tensor, dim: Dims | None = None, keepdim: bool = False) -> Any:
     differentiable=False,
 )
 def count_nonzero(input: Tensor, dim: Dims | None = None) -> Any:
-    """How many elements are not zero.
+    """The number of elements that are not zero.
 
     >>> import tapegrad
     >>> tapegrad.count_nonzero(tapegrad.tensor([[1, 0], [2, 3]]), dim=1)

@@ -1,6 +1,6 @@
 """Running logarithms of sums, running integrals and numerical derivatives along a dimension.
 
-In comes a tensor, out come tensors of about its shape. Imported at first use (`late.py`).
+Comes in: a tensor. Goes out: tensors of about its shape. Imported at first use (`late.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 def _logcumsumexp(x: Any, *, dim: int, reverse: bool) -> Any:
     wide = xp.widened(x)
-    if xp.module(x) is not np:  # CuPy does not accumulate this function
+    if xp.module(x) is not np:  # CuPy has no `accumulate` for this function
         return xp.module(x).asarray(_logcumsumexp(x.get(), dim=dim, reverse=reverse))
     ordered = np.flip(wide, dim) if reverse else wide
     if numeric.is_complex(x.dtype):
@@ -52,9 +52,9 @@ def _logcumsumexp(x: Any, *, dim: int, reverse: bool) -> Any:
 
 
 def _logcumsumexp_gradient(g: Any, x: Any, out: Any, dim: int, reverse: bool) -> Any:
-    """The sum over later i of g[i] e^(x[j] - out[i]), in steps that none exceeds 1.
+    """The sum over later i of g[i] e^(x[j] - out[i]), by factors that are at most 1.
 
-    Sums of g[i] e^(out[j] - out[i]) follow from each other by one factor.
+    Each sum of g[i] e^(out[j] - out[i]) follows from its neighbour by one factor.
     """
     later = _shifted(out, dim, 1 if reverse else -1)
     known = c.logical_and(c.not_equal(out, -math.inf), c.not_equal(later, math.inf))
@@ -65,7 +65,7 @@ def _logcumsumexp_gradient(g: Any, x: Any, out: Any, dim: int, reverse: bool) ->
 
 
 def _shifted(x: Any, dim: int, by: int, edge: float = math.inf) -> Any:
-    """Each element in the place of its neighbour, and `edge` where none comes from."""
+    """Shift elements along a dimension, and fill the free positions with `edge`."""
     n, size = len(x.shape), x.shape[dim]
     kept = (max(-by, 0), size - max(by, 0), 1)
     part = slice_(x, index=tuple(kept if d == dim else None for d in range(n)))

@@ -1,6 +1,6 @@
-"""Running extremes, cuts in two or three dimensions, and questions of infinity.
+"""Running extremes, splits along fixed dimensions, and tests for infinities and signs.
 
-Made of other operations, but for the places of running extremes, which NumPy finds.
+Made of other operations, except for the indices of running extremes, which NumPy computes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def _running_places(x: Any, *, dim: int, largest: bool) -> Any:
-    """Where the extreme so far was last met along a dimension; NaN is one that stays."""
+    """The latest index of the extreme so far along a dimension; NaN stays extreme."""
     module = xp.module(x)
     if module is not np:  # CuPy has no running extremes
         return module.asarray(_running_places(x.get(), dim=dim, largest=largest))
@@ -280,7 +280,7 @@ def diagonal_scatter(
 
 
 def replaced(input: Any, part_of: Any, src: Any, what: str) -> Any:
-    """A copy of a tensor with a part of it, which a function makes of the copy, replaced."""
+    """A copy of a tensor in which a part, a view made by `part_of`, is replaced."""
     out = clone_(with_batches_of(input, src))
     part = part_of(out)
     if part._array.shape != src._array.shape:
@@ -292,7 +292,7 @@ def replaced(input: Any, part_of: Any, src: Any, what: str) -> Any:
 
 
 def _fill_diagonal(self: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
-    """Put one value on the main diagonal, in place; with `wrap`, on again below a square."""
+    """Fill the main diagonal, in place; with `wrap`, start again below the square of a matrix."""
     inplace.check_writable(self, "fill_diagonal_")
     shape = self._array.shape
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):

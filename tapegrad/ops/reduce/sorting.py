@@ -1,4 +1,4 @@
-"""Putting elements in order: sort, argsort and topk."""
+"""Sorting: sort, argsort and topk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def _argsort(x: Any, *, dim: int, descending: bool) -> Any:
     if numeric.is_bfloat16(x.dtype):
-        x = xp.widened(x)  # NumPy knows no order of bfloat16 in which NaN is last
+        x = xp.widened(x)  # NumPy does not sort NaN last in bfloat16
     if descending:
         order = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
         return np.flip(x.shape[dim] - 1 - order, dim).copy()
@@ -38,7 +38,7 @@ argsort_: Primitive = define(
 
 
 class Sorted(NamedTuple):
-    """Values in order, and where each came from."""
+    """Sorted values, and the index of each in the input."""
 
     values: Tensor
     indices: Tensor
@@ -55,9 +55,9 @@ def _order_samples() -> list[Sample]:
 
 @op(samples=_order_samples)
 def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Sorted:
-    """Values in order along a dimension, and where each came from.
+    """Values sorted along a dimension, and their indices in the input.
 
-    The indices fulfil values = input.gather(dim, indices).
+    values = input.gather(dim, indices).
 
     >>> import tapegrad
     >>> values, indices = tapegrad.sort(tapegrad.tensor([3.0, 1.0, 2.0]))
@@ -74,7 +74,7 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool
 
 @op(samples=_order_samples, differentiable=False)
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Any:
-    """The indices that put a dimension in order.
+    """The indices that sort a dimension.
 
     >>> import tapegrad
     >>> tapegrad.argsort(tapegrad.tensor([3.0, 1.0, 2.0]), descending=True)
@@ -95,7 +95,7 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: b
     ]
 )
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Sorted:
-    """The k largest (or smallest) values along a dimension, in order, and where they are.
+    """The k largest (or smallest) values along a dimension, in order, and their indices.
 
     >>> import tapegrad
     >>> values, indices = tapegrad.topk(tapegrad.tensor([3.0, 1.0, 2.0]), k=2)

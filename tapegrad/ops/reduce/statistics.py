@@ -1,6 +1,6 @@
 """Variance, deviation, logsumexp and norms: reductions made of other reductions.
 
-They are composites: eager runs them as one entry, capture sees the primitives in their bodies. Half
+They are composites: eager code records one entry, a capture inlines their primitives. Half
 precision is computed in float32 and rounded once.
 """
 
@@ -67,7 +67,7 @@ def _variance_gradient(g: Any, x: Any, dims: Any, keepdim: bool, correction: flo
 def _deviation_gradient(
     g: Any, x: Any, out: Any, dims: Any, keepdim: bool, correction: float
 ) -> Any:
-    """The gradient of the root of the variance, and 0 where that is 0."""
+    """The gradient of the standard deviation, and 0 where the deviation is 0."""
     constant = c.equal(out, 0)
     scaled = c.where(constant, 0.0, g / (2 * c.where(constant, 1.0, out)))
     return _variance_gradient(scaled, x, dims, keepdim, correction)
@@ -108,7 +108,7 @@ def _spread_op(
             UserWarning,
             stacklevel=3,
         )
-    if is_complex(input):  # that of both parts together
+    if is_complex(input):  # the sum of the variances of both parts
         variance = var_(input.real, **params) + var_(input.imag, **params)
         return variance if primitive is var_ else _root(variance)
     return primitive.direct(input, params)
@@ -231,7 +231,7 @@ def _kept(shape: Any, dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _finite(x: Any) -> Any:
-    """`x` with infinities replaced by 0, so that subtracting it makes no NaN."""
+    """`x` with infinities replaced by 0, so that subtracting it gives no NaN."""
     return c.where(c.isinf(x), 0.0, detach(x))
 
 
@@ -263,7 +263,7 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Any:
     """
     dims = normal_dims(dim, input._array.ndim)
     if 0 in input._array.shape:
-        # There is no largest element: the logarithm of an empty sum, which is -inf.
+        # No elements, so no largest one: return the logarithm of an empty sum, -inf.
         return e.log(sum_(e.exp(input), dims=dims, keepdim=bool(keepdim)))
     return logsumexp_.direct(input, {"dims": dims, "keepdim": bool(keepdim)})
 
@@ -343,7 +343,7 @@ def norm(
 ) -> Any:
     """The p-norm of all elements, or along dimensions.
 
-    sum(|x|**p)**(1 / p); `p` may also be inf, -inf, 0 (how many are not zero) or "fro" (p = 2).
+    sum(|x|**p)**(1 / p); `p` may also be inf, -inf, 0 (counts nonzero elements) or "fro" (p = 2).
 
     >>> import tapegrad
     >>> tapegrad.norm(tapegrad.tensor([3.0, 4.0])), tapegrad.norm(tapegrad.tensor([3.0, 4.0]), p=1)
@@ -381,7 +381,7 @@ def norm(
     autocast={"cuda": "full"},
 )
 def renorm(input: Tensor, p: Number, dim: int, maxnorm: float) -> Any:
-    """The slices along `dim` scaled down to a p-norm of `maxnorm` where theirs is larger.
+    """Scale down slices along `dim` whose p-norm is larger than `maxnorm` to that norm.
 
     >>> import tapegrad
     >>> tapegrad.renorm(tapegrad.tensor([[3.0, 4.0], [0.0, 1.0]]), p=2, dim=0, maxnorm=2.5)

@@ -1,4 +1,4 @@
-"""Comparing whole tensors, and bringing several to one shape."""
+"""Comparisons of whole tensors, and broadcasting of several to one shape."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def isclose(
 
 
 def _floating(x: Any) -> Any:
-    """A tensor whose differences are neither rounded to half precision nor to integers."""
+    """A tensor in a dtype in which differences are not rounded to half precision or integers."""
     if x.dtype.is_complex:
         return x
     if not x.dtype.is_floating_point:
@@ -124,13 +124,13 @@ def is_nonzero(input: Tensor) -> bool:
 
 @creation
 def detach(input: Tensor) -> Tensor:
-    """A tensor that shares the data of another and has no history."""
+    """A tensor that shares the memory of another and has no history."""
     return input.detach()
 
 
 @creation
 def numel(input: Tensor) -> int:
-    """How many elements a tensor has."""
+    """The number of elements of a tensor."""
     return int(input._array.size)
 
 

@@ -1,7 +1,7 @@
-"""Dims and shapes as people write them, made plain.
+"""Normalizes dims and shapes as users give them.
 
-In come dims that may count from the end, one or several of them, and sizes as separate integers or
-as a sequence. Out come non-negative integers and tuples of them, or an error that says what was
+Comes in: one or several dims, which may count from the end; sizes, as separate integers or as a
+sequence. Goes out: non-negative integers and tuples of them, or an error that says what was
 expected. Called by public functions before they call a primitive.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core.tensor import Size, Tensor
 
-#: all dims of tensors with few of them
+#: by number of dimensions, the tuple of all dims
 ALL_DIMS = tuple([tuple(range(n)) for n in range(6)])
 
 

@@ -1,8 +1,8 @@
-"""Elements that stand several times in the result.
+"""Operations that repeat elements.
 
-In comes a tensor, out comes a larger one. `expand` and its relatives are views that show an element
-many times; `repeat` and `tile` copy. `expand_` also spreads the gradients of reductions. Gradients
-are summed over all positions that show an element.
+Comes in: a tensor. Goes out: a larger one. `expand` and its relatives are views with strides of 0;
+`repeat` and `tile` copy. `expand_` also expands the gradients of reductions. The gradient of an
+element is the sum over all its repetitions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _expand(x: Any, *, shape: tuple[int, ...]) -> Any:
         return np.broadcast_to(x, shape)
     size = math.prod(shape)
     if x.size == size:
-        return x.reshape(shape)  # nothing stands there twice, so it may be written to
+        return x.reshape(shape)  # no element is repeated, so the view stays writable
     if not size:
         return np.empty(shape, x.dtype)
     if x.flags.c_contiguous and x.size and x.flags.owndata:
@@ -55,7 +55,7 @@ def _expand(x: Any, *, shape: tuple[int, ...]) -> Any:
         out: Any = np.ndarray(shape, x.dtype, x, 0, strides)
         out.flags.writeable = False
         return out
-    # What `np.broadcast_to` does, in half of its 2.3 µs.
+    # The same as `np.broadcast_to`, in half of its 2.3 µs.
     return np.nditer((x,), _VIEW_FLAGS, _READ_ONLY, itershape=shape, order="C").itviews[0]
 
 
@@ -166,7 +166,7 @@ def repeat(input: Tensor, *repeats: int | Sequence[int]) -> Any:
 
 @op(samples=lambda: [Sample((2, 3), [2]), Sample((2, 3), [2, 1, 2])])
 def tile(input: Tensor, *dims: int | Sequence[int]) -> Any:
-    """Like `repeat`, with missing numbers taken as 1 from the left.
+    """Like `repeat`, where missing numbers on the left count as 1.
 
     >>> import tapegrad
     >>> tapegrad.tile(tapegrad.tensor([[1, 2], [3, 4]]), (2,))

@@ -1,4 +1,4 @@
-"""Joining tensors and taking them apart."""
+"""Joining and splitting tensors."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _stack(*xs: Any, dim: int) -> Any:
     return out
 
 
-#: arrays up to which copying them one by one is faster than `np.stack`, which takes 2.5 µs more
+#: most arrays for which copies one by one are faster than `np.stack`, which takes 2.5 µs more
 FEW_STACKED = 8
 
 stack_: Primitive = define(
@@ -92,7 +92,7 @@ stack_: Primitive = define(
 
 def _sequence(tensors: Any, what: str) -> list[Any]:
     if tensors.__class__ is list or tensors.__class__ is tuple:
-        pass  # nearly always
+        pass  # the common case
     elif isinstance(tensors, Tensor) or not isinstance(tensors, Sequence):
         tensors = list(tensors) if hasattr(tensors, "__iter__") else tensors
     if not isinstance(tensors, (list, tuple)):
@@ -130,12 +130,12 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
             [1., 1.]])
     """
     parts = _sequence(tensors, "cat")
-    # PyTorch lets empty vectors through whatever the other shapes are.
+    # PyTorch accepts empty vectors with any other shapes.
     solid = [x for x in parts if x._array.shape != (0,)] or parts[:1]
     shape = solid[0]._array.shape
     if not shape:
         raise RuntimeError("cat needs tensors with dimensions; use stack for 0-d tensors")
-    if len(solid) < len(parts):  # what is left out counts for the dtype
+    if len(solid) < len(parts):  # the omitted ones still affect the dtype
         dtype = functools.reduce(promote_types, [x.dtype for x in parts])
         solid = [x if x.dtype is dtype else x.to(dtype) for x in solid]
     d = 0 if shape == (0,) else normal_dim(dim, len(shape))

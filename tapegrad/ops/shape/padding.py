@@ -1,6 +1,6 @@
-"""Borders around a tensor, of constants or of its own elements.
+"""Padding: borders around a tensor, of constants or of its own elements.
 
-In come a tensor and the widths of its borders; negative widths cut. Out comes a tensor with other
+Comes in: a tensor and the widths of its borders; negative widths crop. Goes out: a tensor of other
 sizes. `pad` is the public function. `padded` adds constant borders inside other operations, such as
 convolutions and pools.
 """
@@ -52,7 +52,7 @@ unpad_: Primitive = define(
 
 
 def padded(x: Any, widths: tuple[tuple[int, int], ...], value: float = 0) -> Any:
-    """`x` with constant borders; negative widths cut."""
+    """`x` with constant borders; negative widths crop."""
     if any(a < 0 or b < 0 for a, b in widths):
         cut = tuple((max(-a, 0), max(-b, 0)) for a, b in widths)
         x = unpad_(x, widths=cut)
@@ -63,10 +63,10 @@ def padded(x: Any, widths: tuple[tuple[int, int], ...], value: float = 0) -> Any
 
 
 def _source(n: int, before: int, after: int, mode: str) -> Any:
-    """For each element of a padded dimension of size n: which element it is a copy of."""
+    """For each element of a padded dimension of size n, the index of the element it copies."""
     positions = np.arange(-before, n + after)
     if mode == "circular":
-        # What negative widths cut away does not come round again.
+        # Elements cropped by negative widths do not wrap around.
         first, last = max(-before, 0), n - max(-after, 0)
         return first + (positions - first) % (last - first)
     if mode == "replicate":
@@ -86,7 +86,7 @@ def _check_width(n: int, before: int, after: int, mode: str) -> None:
 
 
 def _autocast(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> str | None:
-    """As PyTorch has it: these borders are made in float32, the others in any dtype."""
+    """The autocast choice of PyTorch: some borders in float32, the others in any dtype."""
     full = mode == "replicate" or (mode == "reflect" and len(pad) < 6)
     return "full" if full else None
 
@@ -107,9 +107,9 @@ def _autocast(input: Any, pad: Any, mode: str = "constant", value: Any = None) -
 def pad(
     input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Any:
-    """Borders around the last dimensions: before and after the last one, then the one before it.
+    """Pad the last dimensions: before and after the last one, then the one before it.
 
-    Modes are "constant", "reflect", "replicate" and "circular". Negative widths cut.
+    Modes are "constant", "reflect", "replicate" and "circular". Negative widths crop.
 
     >>> import tapegrad
     >>> tapegrad.nn.functional.pad(tapegrad.tensor([1.0, 2.0]), [1, 2], value=0.5)

@@ -1,6 +1,6 @@
-"""Repeating, cutting and joining by composition: windows, differences, rotated and stacked tensors.
+"""Repeating, splitting and joining: windows, differences, rotated and stacked tensors.
 
-Beside windows everything here is made of views, joins and lookups by constant indices, so it
+Except for windows, everything here consists of views, joins and lookups by constant indices, so it
 differentiates and replays through those.
 """
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 def _constant_index(x: Any, values: Any) -> Any:
-    """An index tensor beside `x`."""
+    """An index tensor on the device of `x`."""
     return wrap(xp.module(x._array).asarray(np.ascontiguousarray(values, np.int64)))
 
 
 def _sliding(x: Any, dim: int, size: int, step: int) -> Any:
-    """Windows of one dimension, whose elements come last: a view that leads to the owner of `x`.
+    """Windows of one dimension, with their elements last: a view whose base is the owner of `x`.
 
-    NumPy's own windows lead nowhere, so nobody could say whose memory they show. Memory that NumPy
-    did not lay out itself is copied.
+    NumPy's own windows do not lead to the array that owns the memory. Memory that NumPy did not
+    allocate is copied.
     """
     count = (x.shape[dim] - size) // step + 1
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
@@ -62,7 +62,7 @@ def _sliding(x: Any, dim: int, size: int, step: int) -> Any:
 
 
 def _parts(size: int, step: int) -> list[slice]:
-    """Windows that do not overlap each other, so that they can be added at once."""
+    """Groups of windows that do not overlap, so that each can be added at once."""
     every = -(-size // step) or 1
     return [slice(first, None, every) for first in range(every)]
 
@@ -152,10 +152,10 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Any:
 def as_strided(
     input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Any:
-    """A view of a tensor's memory, with steps of its own for each dimension.
+    """A view of a tensor's memory with the given shape and strides.
 
-    Offset and steps count elements. The memory is that of `input` alone, in the order in which it
-    lies there, and it must have no gaps.
+    Offset and strides count elements. The memory is that of `input` alone, in memory order, and
+    must have no gaps.
 
     >>> import tapegrad
     >>> tapegrad.as_strided(tapegrad.arange(4), size=[3, 2], stride=[1, 1])
@@ -179,7 +179,7 @@ def as_strided(
             f"as_strided: elements {first} to {last} are wanted of a tensor that has {array.size}"
         )
     if 0 in shape:
-        first = 0  # no element is wanted, wherever that is
+        first = 0  # an empty view: any offset will do
     x = input if order == [*range(array.ndim)] else permute_(input, dims=tuple(order))
     return strided_(reshape_(x, shape=(array.size,)), shape=shape, strides=steps, offset=first)
 
@@ -203,7 +203,7 @@ def repeat_interleave(
     *,
     output_size: int | None = None,
 ) -> Any:
-    """Each element along a dimension several times in a row; without a dim, of all elements.
+    """Repeat each element along a dimension; without a dim, of the flattened tensor.
 
     `repeats` is a number, or a tensor with one number for each element.
 
@@ -259,7 +259,7 @@ def tensor_split(
 ) -> Any:
     """Pieces of nearly equal sizes, or cut before the given indices.
 
-    The number of pieces or the indices may be given by any of four names.
+    Four names are accepted for the number of pieces or the indices.
 
     >>> import tapegrad
     >>> tapegrad.tensor_split(tapegrad.arange(5), 2)
@@ -301,7 +301,7 @@ def tensor_split(
     samples=lambda: [Sample([In(3), In(3)]), Sample([In(2, 3), In(2, 3)]), Sample([In(), In()])],
 )
 def dstack(tensors: Sequence[Tensor]) -> Any:
-    """Join along the third dimension, which tensors of fewer dimensions get.
+    """Join along the third dimension, which is added to tensors of fewer dimensions.
 
     >>> import tapegrad
     >>> tapegrad.dstack([tapegrad.zeros(3), tapegrad.ones(3)]).shape
@@ -337,7 +337,7 @@ def column_stack(tensors: Sequence[Tensor]) -> Any:
 
 @op(samples=lambda: [Sample((2, 3)), Sample((2, 3), 2), Sample((2, 3, 2), -1, [1, 2])])
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
-    """A quarter turn, k times, from the first of two dimensions towards the second.
+    """Rotate by k quarter turns, from the first of two dimensions towards the second.
 
     >>> import tapegrad
     >>> tapegrad.rot90(tapegrad.tensor([[1, 2], [3, 4]]))
@@ -414,7 +414,7 @@ def diff(
     ],
 )
 def take(input: Tensor, index: Tensor) -> Any:
-    """Elements by their number in the tensor read as one row.
+    """Elements by their index in the flattened tensor.
 
     >>> import tapegrad
     >>> tapegrad.take(tapegrad.tensor([[1, 2], [3, 4]]), tapegrad.tensor([0, 3]))

@@ -1,8 +1,8 @@
 """The same elements in another order: dimensions exchanged, reversed or shifted.
 
-In comes a tensor, out comes one with as many elements. Permutations are views: the result shows the
-memory of its input. `flip` and `roll` copy. `swapped` transposes raw arrays and Tensors, in the
-rules of every matrix product.
+Comes in: a tensor. Goes out: one with the same elements. Permutations are views on the memory of
+the input; `flip` and `roll` copy. `swapped` transposes raw arrays and Tensors, in the rules of
+every matrix product.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ permute_: Primitive = define(
 def swapped(x: Any, first: int = -2, second: int = -1) -> Any:
     """`x` (a Tensor or a raw array) with two dimensions exchanged."""
     if isinstance(x, np.ndarray):
-        return x.swapaxes(first, second)  # the short way, in the rules of every product
+        return x.swapaxes(first, second)  # a short path, for the rules of every product
     n = len(x.shape)
     dims = list(range(n))
     dims[first], dims[second] = dims[second], dims[first]
@@ -192,7 +192,7 @@ def flip(input: Tensor, *dims: int | Sequence[int], **named: int | Sequence[int]
     if named:
         raise TypeError(f"flip() got an unexpected keyword argument {next(iter(named))!r}")
     given = dims[0] if len(dims) == 1 else dims
-    # No dimensions are none here, where reductions take them for all.
+    # An empty list means no dimensions here; in reductions it means all.
     return flip_(
         input, dims=() if given == () or given == [] else normal_dims(given, input._array.ndim)
     )
@@ -227,7 +227,7 @@ def flipud(input: Tensor) -> Any:
 
 
 def _roll_in_loops(b: Any, out: Any, x: Any, *, shifts: Any, dims: Any) -> None:
-    """Copies of the parts that stay together: two for each dimension that is shifted."""
+    """Copy the contiguous parts: two for each shifted dimension."""
     parts = [(out, x)]
     for shift, dim in zip(shifts, dims, strict=True):
         size = x.shape[dim]
@@ -257,7 +257,7 @@ roll_: Primitive = define(
 
 @op(samples=lambda: [Sample((3, 4), 1), Sample((3, 4), 1, 0), Sample((3, 4), [1, -2], [0, 1])])
 def roll(input: Tensor, shifts: Dims, dims: Dims | None = None) -> Any:
-    """Shift elements along dimensions, those that fall off come in again.
+    """Shift elements along dimensions; elements shifted out re-enter at the other end.
 
     >>> import tapegrad
     >>> tapegrad.roll(tapegrad.tensor([1, 2, 3, 4]), 1)

@@ -1,6 +1,6 @@
 """The same elements, in the same order, in another shape.
 
-In comes a tensor, out comes a view of its memory where the memory allows that, else a copy. Also
+Comes in: a tensor. Goes out: a view of its memory where strides allow it, else a copy. Also
 `view(dtype)`, which reads the same bits as another dtype, and `contiguous`. All shapes that reach
 `reshape_` are plain tuples of non-negative integers. Used by most operations.
 """
@@ -274,7 +274,7 @@ def unsqueeze(input: Tensor, dim: int) -> Any:
 
 @op(samples=lambda: [Sample((3, 4))], function=False, torch=None)
 def contiguous(input: Tensor, memory_format: object = None) -> Any:
-    """This tensor if its memory is in order, else a copy that is.
+    """This tensor if it is contiguous, else a contiguous copy.
 
     >>> import tapegrad
     >>> x = tapegrad.zeros(2, 3).t()

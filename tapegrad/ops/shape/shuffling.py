@@ -30,7 +30,7 @@ def _image(what: str, input: Any) -> tuple[tuple[int, ...], tuple[int, int, int]
 
 
 def _moved(x: Any, between: tuple[int, ...], order: tuple[int, ...], after: Any) -> Any:
-    """Reshape, permute, reshape; always a copy, as a view would be one only of some sizes."""
+    """Reshape, permute, reshape; always a copy, because only some sizes would allow a view."""
     return reshape_(clone_(permute_(reshape_(x, shape=between), dims=order)), shape=after)
 
 

@@ -1,8 +1,8 @@
-"""Parts of a tensor that integers and slices name: views.
+"""Indexing by integers and slices: views.
 
-In come a tensor and a static index, which has for each dimension an integer, (start, stop, step) or
-None for all of it. Out comes a view. The gradient of a part is written into zeros by `unslice_`, or
-added to the gradient of the whole. Called by `x[...]`, `split` and other operations on parts.
+Comes in: a tensor and a static index, which has for each dimension an integer, (start, stop, step)
+or None for all of it. Goes out: a view. `unslice_` writes the gradient of a part into zeros, or it
+is added to the gradient of the whole. Called by `x[...]`, `split` and other operations on parts.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ slice_: Primitive = define(
 )
 
 
-#: one of several parts that `split`, `unbind` and the like return: it is not written to in place
-#: where gradients are recorded, as the others would not know of it
+#: one of several parts that `split`, `unbind` and the like return: while gradients are recorded it
+#: cannot be changed in place, because the history of the others would not include the change
 piece_: Primitive = define(
     "piece",
     slice_.kernel,
