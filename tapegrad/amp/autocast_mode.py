@@ -1,7 +1,7 @@
-"""`autocast`, and the functions that ask for its state and set it.
+"""`autocast`, and the functions that read and set its state.
 
-Comes in: a device type, a dtype, on or off. The state is that of the thread; what it means for an
-operation stands in the operation's record, and `casting.py` applies it. User code calls this.
+Comes in: a device type, a dtype, on or off. Each thread has its own state. The record of each
+operation says how autocast affects it, and `casting.py` applies that. User code calls this.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class autocast(Mode):
         self._enabled = bool(enabled) and self._usable(device_type)
 
     def _usable(self, device_type: str | None) -> bool:
-        """Whether autocast can be on; as in PyTorch, a warning says why not."""
+        """Whether autocast can be used; as in PyTorch, a warning says why not."""
         if device_type == "cuda" and not _has_cuda():
             warnings.warn("there is no GPU here: autocast is off", stacklevel=3)
             return False
@@ -110,7 +110,7 @@ class autocast(Mode):
         casting.use(self.__dict__["_previous"].pop())
 
     def _fresh(self) -> autocast:
-        """The same for one call of a decorated function, which may run in several threads."""
+        """A copy for one call of a decorated function, which may run in several threads."""
         fresh = copy.copy(self)
         fresh.__dict__.pop("_previous", None)
         return fresh
@@ -127,7 +127,7 @@ def is_autocast_available(device_type: str) -> bool:
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
     """Whether autocast is on for a device; without an argument for "cuda", as in PyTorch.
 
-    It never is for devices of PyTorch that tapegrad does not have.
+    False for devices of PyTorch that tapegrad does not have.
     """
     if device_type in _DEVICES_ELSEWHERE:
         return False
@@ -161,12 +161,12 @@ def is_autocast_cache_enabled() -> bool:
 
 
 def set_autocast_cache_enabled(enabled: bool) -> None:
-    """Say whether casts of parameters are kept until the outermost context ends."""
+    """Set whether casts of parameters are kept until the outermost context ends."""
     casting.use(casting.settings()._replace(cached=bool(enabled)))
 
 
 def clear_autocast_cache() -> None:
-    """Forget the casts of parameters that are kept."""
+    """Drop the cached casts of parameters."""
     casting.clear_cache()
 
 
@@ -178,7 +178,7 @@ def autocast_increment_nesting() -> int:
 
 
 def autocast_decrement_nesting() -> int:
-    """Count one context less, by hand."""
+    """Count one context fewer, by hand."""
     now = casting.settings()
     casting.use(now._replace(depth=now.depth - 1))
     return now.depth - 1
@@ -218,7 +218,7 @@ def set_autocast_gpu_dtype(dtype: Any) -> None:
 
 
 def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: Any = None) -> Callable[..., Any]:
-    """For `forward` of a `Function`: `backward` sees the same autocast, see `custom_bwd`.
+    """For `forward` of a `Function`: `backward` gets the same autocast state; see `custom_bwd`.
 
     With `cast_inputs`, floating tensors on the device are cast to that dtype first and `forward`
     runs without autocast; outside of autocast it changes nothing.

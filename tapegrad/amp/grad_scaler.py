@@ -1,9 +1,9 @@
-"""`GradScaler`: the loss is multiplied by a large number, so that small gradients survive float16.
+"""`GradScaler` multiplies the loss by a large number, so that small gradients survive float16.
 
-Comes in: losses, optimizers with gradients of scaled losses. Gradients are divided by the scale
-before an optimizer's step; where one of them is infinite or NaN, the step is skipped and the scale
-made smaller. Scale, growth and findings are tensors that change in place: a compiled training step
-contains them, and decides with `where` about each value instead of skipping.
+Comes in: losses, and optimizers with gradients of scaled losses. Gradients are divided by the scale
+before an optimizer's step. If one of them is infinite or NaN, the step is skipped and the scale
+reduced. Scale, growth count and findings are tensors that change in place: a compiled training step
+contains them, and selects each value with `where` instead of skipping.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
 
 
 class _Progress:
-    """How far one optimizer is since the last update, and whether its gradients were finite."""
+    """The stage of one optimizer since the last update, and whether its gradients were finite."""
 
     def __init__(self) -> None:
         self.stage = READY
-        #: 1 if a gradient was infinite or NaN; nothing is kept from one update to the next, so that
-        #: a recorded call leaves no tensor behind and can be replayed from the first
+        #: 1 if a gradient was infinite or NaN. It is dropped at each update, so that a recorded
+        #: call leaves no new tensor behind and its replay can replace it
         self.found_inf: Tensor | None = None
 
     def unfinished(self) -> str | None:
-        """Why a compiled function cannot begin or end now: a replay leaves the stage as it is."""
+        """Why a compiled function cannot begin or end now: a replay does not change the stage."""
         if self.stage == READY:
             return None
         return (
@@ -102,7 +102,8 @@ class GradScaler:
         raise ValueError(f"scale takes tensors or iterables of them, got {type(outputs).__name__}")
 
     def unscale_(self, optimizer: Any) -> None:
-        """Divide the gradients of an optimizer by the scale, for clipping; `step` knows of it."""
+        """Divide the gradients of an optimizer by the scale, for clipping; `step` does not repeat
+        it."""
         if not self._enabled:
             return
         progress = self._progress_of(optimizer)
@@ -126,7 +127,7 @@ class GradScaler:
                 "Attempting to unscale FP16 gradients: keep the parameters in float32 and let "
                 "autocast choose float16"
             )
-        # Of sparse ones, all that are added up in the end must be finite, not the sums.
+        # Of sparse gradients, check the elements before they are summed.
         gradients = [g._values() if g.is_sparse else g for g in gradients]
         with no_grad():
             finite: Any = None
@@ -210,7 +211,7 @@ class GradScaler:
             self._scale.fill_(float(new_scale))
 
     def _number(self, name: str) -> Any:
-        """An option; what is compiled reads it anew in every run."""
+        """An option; compiled code reads it in every run."""
         return runtime_number(self.__dict__, name)
 
     def _progress_of(self, optimizer: Any) -> _Progress:
@@ -226,41 +227,41 @@ class GradScaler:
     # -- options -------------------------------------------------------------------------------
 
     def is_enabled(self) -> bool:
-        """Whether it does anything."""
+        """Whether the scaler is enabled."""
         return self._enabled
 
     def get_scale(self) -> float:
-        """The scale as a number; 1 if it is off."""
+        """The scale as a number; 1 if the scaler is disabled."""
         return float(self._scale.item()) if self._enabled else 1.0
 
     def get_growth_factor(self) -> float:
-        """What the scale is multiplied by when it grows."""
+        """The factor by which the scale grows."""
         return self._growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
-        """Set what the scale is multiplied by when it grows."""
+        """Set the factor by which the scale grows."""
         self._growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
-        """What the scale is multiplied by after infinite gradients."""
+        """The factor of the scale after infinite gradients."""
         return self._backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:
-        """Set what the scale is multiplied by after infinite gradients."""
+        """Set the factor of the scale after infinite gradients."""
         self._backoff_factor = new_factor
 
     def get_growth_interval(self) -> int:
-        """How many finite steps in a row let the scale grow."""
+        """The number of finite steps in a row after which the scale grows."""
         return self._growth_interval
 
     def set_growth_interval(self, new_interval: int) -> None:
-        """Set how many finite steps in a row let the scale grow."""
+        """Set the number of finite steps in a row after which the scale grows."""
         self._growth_interval = new_interval
 
     # -- saving and loading --------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Scale, factors and growth as plain numbers; empty if it is off."""
+        """Scale, factors and growth count as plain numbers; empty if the scaler is disabled."""
         if not self._enabled:
             return {}
         return {
@@ -272,7 +273,7 @@ class GradScaler:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Load a state from `state_dict`."""
         if not self._enabled:
             return
         if not state_dict:
@@ -299,10 +300,10 @@ class GradScaler:
 
 
 def _chosen_step(optimizer: Any, found_inf: Tensor, args: Any, kwargs: Any) -> Any:
-    """A step in a compiled function: it is taken, and undone by `where` if it had to be skipped.
+    """A step in a compiled function: it runs, and `where` undoes it if it must be skipped.
 
-    State that the first step makes has no value to go back to. If that step had to be skipped, the
-    state goes, as if it had not been made, and the recording says nothing about later calls.
+    State that the first step makes has no old value. If that step must be skipped, the state is
+    removed again, and the recording does not serve later calls.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     known = {p: dict(optimizer.state[p]) for p in parameters if p in optimizer.state}

@@ -1,7 +1,7 @@
 """The demonstrations behind `tapegrad demo`: each trains something real in less than a minute.
 
 A demo is a module with `DESCRIPTION`, `STEPS` and `run(options, report)`, which returns its
-figures. It takes its data from `data`, prints through `report` and saves one picture.
+figures. It loads its data with `data.py`, prints through `report` and saves one picture.
 """
 
 from __future__ import annotations

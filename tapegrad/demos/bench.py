@@ -1,6 +1,6 @@
 """`tapegrad bench`: training steps on this machine, eager against replay, without other libraries.
 
-Both run in turns, in blocks, so that a slow moment of the machine hits both; figures are medians.
+Both alternate in blocks, so that a slow moment of the machine affects both; figures are medians.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def measure(case: Callable[[], Case], seconds: float) -> tuple[float, float, flo
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(TURNS):
         for function, taken in zip((step, replayed), times, strict=True):
-            function(*inputs)  # the first call of a block finds the caches cold
+            function(*inputs)  # the first call of a block has cold caches
             end = time.perf_counter() + seconds / TURNS / 2
             while True:
                 start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What the demos show: curves over steps, grids of small images, fields of two variables.
+"""The demos' pictures: curves over steps, grids of small images, fields of two variables.
 
 Comes in: numbers. Each function draws into a box of a `Picture` that the demo saves.
 """
@@ -31,7 +31,7 @@ def curves(
     xlabel: str,
     log: bool = False,
 ) -> None:
-    """Curves {name: (xs, ys)} in one pair of axes, the vertical one logarithmic if asked."""
+    """Curves {name: (xs, ys)} in one pair of axes, optionally with a logarithmic vertical axis."""
     picture.text(box.left, box.top, title, INK, 20, bold=True)
     left, top, right, bottom = box.left + 76, box.top + 52, box.right - 12, box.bottom - 56
     shape = (lambda y: np.log10(np.maximum(y, 1e-300))) if log else np.asarray
@@ -61,7 +61,7 @@ def curves(
         colour = CURVES[i % len(CURVES)]
         points = zip(across(xs).tolist(), down(ys).tolist(), strict=True)
         picture.line(list(points), colour, 2.5)
-        if len(drawn) > 1:  # the names stand above the axes, from the right
+        if len(drawn) > 1:  # write the names above the axes, from the right
             picture.text(at, box.top + 28, name, colour, 14, align=1, bold=True)
             at -= int(len(name) * 11 + 24)
 
@@ -80,7 +80,7 @@ def ticks(low: float, high: float, least: float | None = None) -> list[float]:
 
 
 def shown(value: float) -> str:
-    """A number beside an axis."""
+    """The text of a number beside an axis."""
     if value and not 1e-3 <= abs(value) < 1e5:
         return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
     return f"{value:.4g}"
@@ -96,7 +96,8 @@ def gallery(
     gap: int = 6,
     marks: Sequence[str] = (),
 ) -> tuple[int, int]:
-    """Small images from 0 (paper) to 1 (ink) in rows, each with a mark below; where it ends."""
+    """Draw small images from 0 (paper) to 1 (ink) in rows, each with a mark below; returns the
+    end."""
     images = np.asarray(images, np.float32)
     height, width = images.shape[1] * scale, images.shape[2] * scale
     below = 24 if marks else 0

@@ -1,8 +1,8 @@
-"""Small training steps that need the kernels which most models need.
+"""Small training steps that compile the kernels of most models.
 
 Goes out: `GROUPS`, functions by the name of what they cover. Each trains common layers in float32,
-eagerly and compiled, forward and backward; sizes do not matter, because kernels read them from
-tables, but thresholds do: see `tuning.py`. Called by `warmup.py`.
+eagerly and compiled, forward and backward. Sizes do not matter, because kernels read them from
+tables, except on which side of a threshold they are: see `tuning.py`. Called by `warmup.py`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from . import gpt
 
 functional = nn.functional
 
-#: calls of a compiled step, until one is replayed and not recorded
+#: calls of a compiled step until one is only replayed
 CALLS = 4
-#: batch sizes: one below the limits from which on threads share the rows of a sum, and one above
+#: batch sizes below and above the limits from which threads share the rows of a sum
 FEW, MANY = 10, 96
 
 Loss = Callable[..., Tensor]
@@ -84,7 +84,7 @@ def classes(*shape: int, count: int = 10) -> tuple[Batch, Batch]:
 
 
 def heads() -> None:
-    """Few classes, for each of which there are kernels: short last dimensions are written out."""
+    """Few classes: short last dimensions are unrolled, so each number of classes has kernels."""
     for count in range(2, 10):
         model = nn.Sequential(nn.Linear(20, 48), nn.ReLU(), nn.Linear(48, count))
         train(
@@ -157,7 +157,7 @@ def optimizers() -> None:
 
 
 class _ResidualBlock(nn.Module):
-    """Two convolutions with batch norm, and a way past them."""
+    """Two convolutions with batch norm, and a residual connection."""
 
     def __init__(self, inside: int, outside: int, stride: int) -> None:
         super().__init__()
@@ -316,7 +316,7 @@ def recurrences() -> None:
 
 
 def large_eager_operations() -> None:
-    """Operations on so many elements that they run as native code outside of compiled functions."""
+    """Eager operations on enough elements to run as native code."""
     for activation in ACTIVATIONS:
         model = nn.Sequential(nn.Linear(256, 512), activation(), nn.LayerNorm(512), nn.Dropout(0.1))
         x = randn(128, 256, requires_grad=True)

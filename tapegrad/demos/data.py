@@ -32,7 +32,7 @@ def load_text() -> str:
 
 
 def split_digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """The digits in a random order: three quarters to learn from, the rest to test on."""
+    """The digits in a random order: three quarters for training, the rest for testing."""
     images, labels = load_digits()
     order = randperm(len(images))
     images, labels = images[order], labels[order]
@@ -41,7 +41,7 @@ def split_digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 
 
 def shuffled(count: int, size: int, steps: int) -> Iterator[Tensor]:
-    """Indices of `steps` batches; every pass over the data has its own order, the rest is left."""
+    """Indices of `steps` batches; each pass over the data has its own order and drops the rest."""
     made = 0
     while made < steps:
         for batch in randperm(count)[: count // size * size].split(size):

@@ -19,7 +19,7 @@ from .training import FIRST, DemoOptions, Run, training_step
 
 DESCRIPTION = "handwritten digits with a convolutional network, eager and replay compared"
 BATCH = 64
-EPOCH = 1797 * 3 // 4 // BATCH  # steps in one pass over the images to learn from
+EPOCH = 1797 * 3 // 4 // BATCH  # steps in one pass over the training images
 STEPS = 20 * EPOCH
 
 
@@ -42,7 +42,7 @@ def loss_of(model: Any, x: Tensor, y: Tensor) -> Any:
 
 
 def train(options: DemoOptions, report: Report) -> tuple[Run, Any, tuple[Tensor, Tensor]]:
-    """One training run from the seed on: its losses and times, the model, the data to test on."""
+    """One training run from the seed: its losses and times, the model, the test data."""
     manual_seed(options.seed)
     (images, labels), test = split_digits()
     model = make_model()
@@ -61,7 +61,7 @@ def train(options: DemoOptions, report: Report) -> tuple[Run, Any, tuple[Tensor,
 
 
 def run(options: DemoOptions, report: Report) -> dict[str, float]:
-    """Train in both modes (eagerly alone if asked), print accuracy and times, save a picture."""
+    """Train in both modes (or only eagerly), print accuracy and times, save a picture."""
     modes = [True] if options.eager else [True, False]
     runs: dict[str, Run] = {}
     figures: dict[str, float] = {}
@@ -91,7 +91,7 @@ def run(options: DemoOptions, report: Report) -> dict[str, float]:
 
 
 def _warm_up(options: DemoOptions) -> None:
-    """A few eager steps of another model: what a process does once is no part of either time."""
+    """A few eager steps of another model, so that one-time work is in neither time."""
     images, labels = load_digits()
     model = make_model()
     step = training_step(optim.AdamW(model.parameters()), lambda x, y: loss_of(model, x, y))
@@ -100,7 +100,7 @@ def _warm_up(options: DemoOptions) -> None:
 
 
 def _compare(eager: Run, replay: Run, report: Report) -> float:
-    """How many times as fast the replayed run was, all its calls counted."""
+    """The speedup of the replayed run, with all its calls counted."""
     slow, fast = median(eager.seconds[FIRST:]), median(replay.seconds[FIRST:])
     report.headline(
         f"replay was {eager.total / replay.total:.1f} times as fast, its first {FIRST} calls "

@@ -37,7 +37,7 @@ WARM_UP = 50
 
 
 class Block(nn.Module):
-    """Attention to the letters before, and two layers for each letter by itself."""
+    """Attention to earlier letters, and a feed-forward network at each letter."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Letters in, for each place the scores of the letter that follows out."""
+    """Maps letters to the scores of the next letter, at each position."""
 
     def __init__(self, letters: int, width: int = 96, heads: int = 4, layers: int = 3) -> None:
         super().__init__()
@@ -91,13 +91,13 @@ def loss_of(model: Gpt, x: Tensor, y: Tensor) -> Any:
 
 
 def batch_of(text: Tensor) -> tuple[Tensor, Tensor]:
-    """Random pieces of the text, and the same moved by one letter."""
+    """Random pieces of the text, and the same pieces shifted by one letter."""
     places = randint(0, len(text) - LENGTH, (BATCH, 1)) + arange(LENGTH)
     return text[places], text[places + 1]
 
 
 def learning_rate(step: int, steps: int) -> float:
-    """A factor: up in a straight line, then down along a cosine to a tenth."""
+    """A factor that rises linearly, then falls along a cosine to a tenth."""
     if step < WARM_UP:
         return (step + 1) / WARM_UP
     return 0.55 + 0.45 * math.cos(math.pi * step / steps)
@@ -112,7 +112,7 @@ def held_out_loss(model: Gpt, text: Tensor) -> float:
 
 
 def write(model: Gpt, start: Tensor, count: int, temperature: float = 0.8) -> list[int]:
-    """Go on from a start, each next letter drawn from the model's distribution."""
+    """Continue a text; each letter is drawn from the model's distribution."""
 
     @compile
     def following(window: Tensor, last: Tensor) -> Any:
@@ -124,7 +124,7 @@ def write(model: Gpt, start: Tensor, count: int, temperature: float = 0.8) -> li
     with no_grad():
         for _ in range(count):
             seen = written[-LENGTH:]
-            window[0, : len(seen)] = tensor(seen)  # no place looks at the rest of the window
+            window[0, : len(seen)] = tensor(seen)  # no position attends to the rest of the window
             chances = following(window, tensor([len(seen) - 1]))
             written.append(int(multinomial(chances, 1).item()))
     return written

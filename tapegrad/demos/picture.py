@@ -23,7 +23,7 @@ Points = Sequence[tuple[float, float]]
 INK: Colour = (0.13, 0.15, 0.19)
 GREY: Colour = (0.43, 0.46, 0.51)
 PALE: Colour = (0.89, 0.90, 0.92)
-#: colours of curves; distinct for most people who do not see all colours, too
+#: colours of curves; distinct also for most people with colour blindness
 CURVES: tuple[Colour, ...] = ((0.11, 0.40, 0.75), (0.87, 0.39, 0.09), (0.13, 0.55, 0.36))
 
 
@@ -102,7 +102,7 @@ class Picture:
             dx, dy = x1 - x0, y1 - y0
             along = ((xs * dx + ys * dy) / max(dx * dx + dy * dy, 1e-12)).clip(0, 1)
             distance = np.hypot(xs - along * dx, ys - along * dy)
-            # A pixel is covered as far as the edge reaches into it.
+            # The coverage of a pixel is how far the edge reaches into it.
             np.maximum(part, (radius + 0.5 - distance).clip(0, 1), out=part)
         area = self.pixels[top:bottom, left:right]
         area += mask[..., None] * (np.asarray(colour, np.float32) - area)

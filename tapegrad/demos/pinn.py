@@ -3,9 +3,9 @@
     u_t + u u_x = ν u_xx    where -1 < x < 1 and 0 < t < 1
     u(x, 0) = -sin(πx)      u(-1, t) = u(1, t) = 0
 
-The network is trained on nothing but the equation: its derivatives by t and x, to second order,
-come from autograd, and training differentiates once more. The exact solution (Cole and Hopf) is a
-ratio of two integrals.
+The network is trained on the equation alone: autograd gives its derivatives by t and x, to second
+order, and training differentiates once more. The exact solution (Cole and Hopf) is a ratio of two
+integrals.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .training import DemoOptions, Run
 
 DESCRIPTION = "Burgers' equation solved by a network, with second derivatives from autograd"
 STEPS = 5000
-POINTS = 512  # where the equation is asked for in each step
+POINTS = 512  # points per step at which the equation is evaluated
 VISCOSITY = 0.1 / math.pi
 
 
 class Solution(nn.Module):
-    """u(x, t), written so that the start and both ends are right whatever the network says."""
+    """u(x, t), built so that initial and boundary values are exact for any network."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -62,10 +62,10 @@ def loss_of(u: Solution) -> Any:
 
 
 def exact(x: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """The exact solution by Gauss and Hermite's quadrature, for arrays of one shape."""
+    """The exact solution by Gauss-Hermite quadrature, for arrays of one shape."""
     nodes, weights = np.polynomial.hermite.hermgauss(100)
     y = x[..., None] - np.sqrt(4 * VISCOSITY * t)[..., None] * nodes
-    # Scaled by the largest exponent, which the ratio does not notice.
+    # Scaled by the largest exponent, which cancels in the ratio.
     potential = np.exp(-(np.cos(math.pi * y) + 1) / (2 * math.pi * VISCOSITY)) * weights
     return np.asarray(-(np.sin(math.pi * y) * potential).sum(-1) / potential.sum(-1))
 

@@ -1,6 +1,7 @@
-"""How a demo tells what happens: on a terminal with a live bar, elsewhere in a few plain lines.
+"""Prints a demo's progress: on a terminal with a live bar, elsewhere in a few plain lines.
 
-Comes in: texts, figures and the losses of steps, from the demos and the benchmark. Goes out: print.
+Comes in: texts, figures and the losses of steps, from the demos and the benchmark. Goes out:
+printed text.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ class Report:
         self.console.print(text, style="bold", markup=False)
 
     def quote(self, text: str) -> None:
-        """A text that the demo made, set off from what is said about it."""
+        """Print a text that the demo generated, set off from other output."""
         for line in text.split("\n"):
             self.console.print(f"  {line}", style="cyan", markup=False)
 
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator[Callable[[float], None]]:
-        """Gives a function to call after each step with its loss."""
+        """Yields a function to call after each step with its loss."""
         live = self.console.is_terminal
         with self._bar(title, total) if live else self._lines(title, total) as advance:
             yield advance
@@ -65,5 +66,5 @@ class Report:
 
 
 def _shown(loss: float) -> str:
-    """A loss with as many digits as say something, however small it is."""
+    """A loss with its significant digits, however small it is."""
     return f"loss {loss:#.4g}"

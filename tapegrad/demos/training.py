@@ -1,4 +1,4 @@
-"""What the demos share: the choices of the command line, a training step, the record of a run."""
+"""Shared by the demos: the command line's options, a training step, the record of a run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..replay import compile
 
 Step = Callable[..., Tensor]
 
-#: calls until a step replays: three are recorded (the optimizer makes its state in the first of
-#: them), the next is compiled
+#: calls until a step replays: three are recorded (the optimizer makes its state in the first one),
+#: the next one compiles
 FIRST = 4
 
 
@@ -35,7 +35,7 @@ def training_step(optimizer: Any, loss: Step) -> Step:
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """The choices of the command line."""
+    """The options of the command line."""
 
     steps: int
     output: Path
@@ -56,7 +56,7 @@ class Run:
     seconds: list[float] = field(default_factory=list)
 
     def step(self, function: Callable[..., Tensor], *inputs: Tensor) -> float:
-        """Do one step and time it, reading its loss included."""
+        """Run one step and time it, including the reading of its loss."""
         start = time.perf_counter()
         loss = float(function(*inputs))
         self.seconds.append(time.perf_counter() - start)
@@ -64,7 +64,7 @@ class Run:
         return loss
 
     def curve(self, points: int = 250) -> tuple[list[float], list[float]]:
-        """Steps and losses to draw: means of neighbours where there are more than `points`."""
+        """Steps and losses to draw: means of neighbours if there are more than `points`."""
         size = max(len(self.losses) // points, 1)
         starts = range(0, len(self.losses), size)
         groups = [self.losses[i : i + size] for i in starts]

@@ -1,6 +1,6 @@
 """`tapegrad demo vae`: a variational autoencoder learns to draw digits.
 
-Saves digits beside their reconstructions, and digits that nobody wrote, made from random numbers.
+Saves digits beside their reconstructions, and new digits made from random numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .training import DemoOptions, Run
 DESCRIPTION = "a variational autoencoder that draws digits"
 BATCH = 64
 STEPS = 100 * EPOCH
-CODE = 10  # numbers that a digit is squeezed into
+CODE = 10  # numbers in the code of a digit
 
 
 class Vae(nn.Module):
@@ -40,7 +40,8 @@ class Vae(nn.Module):
 
 
 def loss_of(model: Vae, x: Tensor) -> Any:
-    """The negative evidence bound of an image: how well it is redrawn, and how far codes stray."""
+    """The negative evidence bound of an image: its reconstruction error, plus the KL of its
+    code."""
     logits, mean, log_variance = model(x)
     redrawn = nn.functional.binary_cross_entropy_with_logits(logits, x, reduction="sum")
     strayed = 0.5 * (mean**2 + log_variance.exp() - log_variance - 1).sum()

@@ -1,4 +1,4 @@
-"""`tapegrad warmup`: compile kernels into the cache on disk before somebody waits for them.
+"""`tapegrad warmup`: compile kernels into the cache on disk in advance.
 
 Comes in: nothing, for the kernels of common layers, losses and optimizers (`common_forms.py`), or
 a script and its arguments, for the kernels that this script needs. Goes out: a report on stdout,
@@ -85,8 +85,7 @@ def _common_forms() -> int:
 class _Deadline:
     """Interrupts the main thread, as Ctrl-C would, after some seconds.
 
-    A process that a shell started in the background ignores interrupts; it does not while this is
-    entered.
+    A process that a shell started in the background ignores interrupts, except inside this context.
     """
 
     def __init__(self, seconds: int | None) -> None:
@@ -113,7 +112,7 @@ class _Deadline:
 
 @contextlib.contextmanager
 def _as_started(script: Path, arguments: Sequence[str]) -> Iterator[None]:
-    """Let `sys.argv` and `sys.path` be what `python script arguments` would make them."""
+    """Set `sys.argv` and `sys.path` as `python script arguments` would."""
     argv, path = sys.argv, sys.path[:]
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))
@@ -131,7 +130,7 @@ def _script(script: Path, arguments: Sequence[str], seconds: int | None) -> int:
     except KeyboardInterrupt:
         if not deadline.has_come:
             raise
-        jit.finish()  # what it was compiling is kept, and counted
+        jit.finish()  # kernels still being compiled are stored, and counted
         print(f"stopped {script} after {seconds} s")
     except SystemExit as ended:
         if ended.code not in (None, 0):

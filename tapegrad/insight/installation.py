@@ -1,6 +1,6 @@
-"""`tapegrad info`: what is installed and what the machine offers, for people and bug reports.
+"""`tapegrad info`: installed versions and the machine's hardware, for users and bug reports.
 
-Comes in: nothing but this process and this machine. Goes out: lines of text. Called by `cli.py`.
+Comes in: nothing. Goes out: lines of text about this process and this machine. Called by `cli.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _version(package: str) -> str:
 
 
 def why_no_replay() -> str | None:
-    """What keeps compiled functions from replaying on this machine, if anything does."""
+    """The reason why compiled functions cannot replay on this machine, or None."""
     from ..replay.cpu import jit
 
     if not jit.available():
@@ -75,13 +75,13 @@ def _ranks() -> str:
 
 
 def rows() -> dict[str, str]:
-    """Everything worth knowing, by its name."""
+    """All facts, by their names."""
     from .. import __version__
     from ..core.primitive import PRIMITIVES
     from ..ops import TABLE
     from ..replay import get_num_threads
 
-    ranks = _ranks()  # they divide the threads
+    ranks = _ranks()  # ranks divide the threads
     return {
         "tapegrad": __version__,
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
@@ -96,7 +96,7 @@ def rows() -> dict[str, str]:
 
 
 def show() -> None:
-    """Print all of it; of several ranks, the first prints."""
+    """Print all facts; in a job, only the first rank prints."""
     from ..distributed import process_group
 
     found = rows()

@@ -15,7 +15,7 @@ from ..core.tape import Entry, saved_arrays
 
 
 class MemoryStats:
-    """Entries, saved arrays and their bytes. Memory shown by several arrays counts once."""
+    """Entries, saved arrays and their bytes. Memory that several arrays share counts once."""
 
     def __init__(
         self, entries: int, arrays: int, saved_bytes: int, by_primitive: dict[str, int]
@@ -43,7 +43,7 @@ class MemoryStats:
 
 
 def memory_stats(entries: Iterable[Entry]) -> MemoryStats:
-    """Count what these entries keep."""
+    """Count the memory that these entries keep."""
     seen: dict[int, int] = {}
     by_primitive: dict[str, int] = {}
     arrays = count = 0

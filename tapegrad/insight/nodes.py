@@ -35,14 +35,14 @@ _NAMES = {
 
 
 def shown_name(tensor: Tensor) -> str:
-    """PyTorch's name of the node that made a tensor, as its text shows it: `AddBackward0`.
+    """PyTorch's name of the node that made a tensor, as printed: `AddBackward0`.
 
-    Operations that are several in PyTorch and one here have the name of the most common one.
+    If one operation here is several in PyTorch, the name is that of the most common one.
     """
     node: Any = tensor.grad_fn
     primitive, dims = node.primitive, tensor.dim()
     if primitive.context is not None or not primitive.registered:
-        return str(node.name())  # a Function of the user's
+        return str(node.name())  # a user's Function
     name = primitive.name
     if name in ("sum", "mean"):
         return f"{node.name()}{int(dims > 0)}"

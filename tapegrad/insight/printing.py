@@ -1,7 +1,7 @@
-"""How tapes are shown.
+"""The text of tapes and their entries.
 
-Comes in: an entry or a tape. Goes out: text. Called by `repr` of `Tape`, and by `debug.py`. Tensors
-are shown by `tensor_text.py`.
+Comes in: an entry or a tape. Goes out: text. Called by `repr` of `Tape`, and by `debug.py`.
+`tensor_text.py` formats tensors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _operand(value: Any) -> str:
 
 
 def _edge(edge: Any) -> str:
-    """Where an input came from, for entries that no explicit tape logged; `_` if nothing did."""
+    """The source of an input, for entries that no explicit tape logged; `_` for none."""
     from ..core.tape import Entry, Output
 
     if edge is None:

@@ -1,8 +1,8 @@
-"""The text of tensors, exactly as PyTorch writes it, and the options that it follows.
+"""The text of tensors, exactly as in PyTorch, and its print options.
 
-In comes a tensor, out comes `tensor([1., 2.], requires_grad=True)`. All elements have one format,
-which their values decide: whole numbers, four digits after the point, or powers of ten. Of large
-tensors the edges are shown. Called by `repr`, through `printing.py`.
+Comes in: a tensor. Goes out: `tensor([1., 2.], requires_grad=True)`. All elements have one format,
+which depends on their values: whole numbers, four digits after the point, or powers of ten. Large
+tensors show only their edges. Called by `repr`, through `printing.py`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class PrintOptions:
 
     #: digits after the point
     precision: int = 4
-    #: elements from which on only the edges are shown
+    #: number of elements above which only the edges are shown
     threshold: float = 1000
     #: elements at each edge of a dimension
     edgeitems: int = 3
     #: characters of a line
     linewidth: int = 80
-    #: powers of ten: always, never, or where the values ask for it
+    #: powers of ten: always, never, or (None) depending on the values
     sci_mode: bool | None = None
 
 
@@ -57,9 +57,9 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Set how tensors are printed; what is None stays, except `sci_mode`.
+    """Set how tensors are printed; options that are None stay unchanged, except `sci_mode`.
 
-    `precision` is the number of digits, `threshold` the number of elements from which on only
+    `precision` is the number of digits, `threshold` the number of elements above which only
     `edgeitems` at each end are shown, `linewidth` the characters of a line. `profile` is "default",
     "short" or "full" (all elements). `sci_mode` writes powers of ten always or never; with None the
     values decide.
@@ -90,7 +90,7 @@ def get_printoptions() -> dict[str, Any]:
 
 @contextmanager
 def printoptions(**options: Any) -> Iterator[None]:
-    """Print with other options inside of a `with` block."""
+    """Print with other options inside a `with` block."""
     before = get_printoptions()
     set_printoptions(**options)
     try:
@@ -100,7 +100,7 @@ def printoptions(**options: Any) -> Iterator[None]:
 
 
 class ElementFormat:
-    """The format that all elements of a tensor share, decided by those that are shown."""
+    """The common format of all elements of a tensor, chosen from the elements shown."""
 
     def __init__(self, shown: Any) -> None:
         self.floating = numeric.is_numpy_float(shown.dtype)
@@ -169,7 +169,7 @@ def _vector(items: list[str], width: int, indent: int) -> str:
 
 
 def _nested(values: Any, cut: list[bool], form: Any, indent: int) -> str:
-    """The text of nested lists; `cut` says of which dimensions the middle is left out."""
+    """The text of nested lists; `cut` marks the dimensions whose middle is omitted."""
     edge = PRINT_OPTS.edgeitems
     if len(cut) == 1:
         items = [form.of(v) for v in values]
@@ -201,7 +201,7 @@ def _body(array: Any, indent: int) -> str:
 
 
 def _with_notes(text: str, notes: list[str], indent: int) -> str:
-    """A text with what stands behind the elements, in new lines where lines become too long."""
+    """Append notes such as the dtype to the text of elements; wraps long lines."""
     length = len(text) - text.rfind("\n") + 1
     for note in notes:
         if length + len(note) + 2 > PRINT_OPTS.linewidth:
@@ -214,7 +214,7 @@ def _with_notes(text: str, notes: list[str], indent: int) -> str:
 
 
 def _sparse_text(tensor: Any) -> str:
-    """Coordinates and elements, each as a tensor, with what they are parts of."""
+    """The text of a sparse tensor: coordinates and elements, each as a tensor."""
     parts = []
     for name, part in (("indices", tensor._indices()), ("values", tensor._values())):
         array, prefix = to_device(part._array, CPU), f"{name}=tensor("
@@ -243,7 +243,7 @@ def tensor_text(tensor: Tensor) -> str:
         return _sparse_text(tensor)
     array = to_device(tensor._array, CPU)
     dtype = tensor.dtype
-    name = type(tensor).__name__ if overrides(tensor) else "tensor"  # as classes print themselves
+    name = type(tensor).__name__ if overrides(tensor) else "tensor"  # subclasses print their own name
     prefix = f"{name}("
     notes = [f"device='{tensor.device}'"] if tensor.is_cuda else []
     default = dtypes.get_default_dtype()

@@ -1,7 +1,7 @@
 """cuBLASLt: products of matrices on a GPU, called through ctypes so that graphs can record them.
 
-Comes in: a `MatrixProduct` with the addresses and dtypes of its operands. Goes out: a call in a
-stream. Called by `gpu.py`.
+Comes in: a `MatrixProduct` with the addresses and dtypes of its operands. Goes out: a call that is
+put into a stream. Called by `gpu.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _AlgorithmData(ctypes.Structure):
 
 
 class Algorithm(ctypes.Structure):
-    """An algorithm for a product, as the library proposes it."""
+    """An algorithm that the library proposes for a product."""
 
     _fields_ = (
         ("algorithm", _AlgorithmData),
@@ -65,13 +65,13 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     ),
 }
 
-# Numbers of the library's interface.
+# Constants of the library's interface.
 _TRANSPOSE_LEFT, _TRANSPOSE_RIGHT = 3, 4
 _BATCH_COUNT, _BATCH_OFFSET = 5, 6
 _MAX_WORKSPACE, _FIRST_ALIGNMENT = 1, 5
 _FLOAT32, _FLOAT64, _FLOAT16, _BFLOAT16 = 0, 1, 2, 14
 _SUMS_FLOAT32, _SUMS_FLOAT64, _SUMS_TENSOR_FLOAT32 = 68, 70, 77
-#: bytes to which the library takes addresses to be aligned, at most
+#: the largest alignment in bytes that the library distinguishes
 _MAX_ALIGNMENT = 256
 
 
@@ -91,7 +91,7 @@ def computes(dtype: Any) -> bool:
 
 
 def _paths() -> Iterator[str]:
-    """Where the library may be: in wheels, or where the system looks."""
+    """Where the library may be: in wheels, or on the system's search path."""
     windows = sys.platform == "win32"
     pattern = "cublasLt64_*.dll" if windows else "libcublasLt.so.*"
     spec = find_spec("nvidia")
@@ -147,7 +147,7 @@ class Places(NamedTuple):
 
     @property
     def alignment(self) -> int:
-        """A power of two that divides all of them, as large as the library cares for."""
+        """The largest power of two that divides all of them, up to `_MAX_ALIGNMENT`."""
         together = self.left | self.right | self.out | _MAX_ALIGNMENT
         return together & -together
 
@@ -173,7 +173,7 @@ class Prepared:
         self._one, self._scale = number(1.0), number(float(call.adds))
 
     def places(self, x: int, y: int, out: int) -> Places:
-        """Where the matrices begin, of operands at some addresses."""
+        """The addresses of the matrices, given those of the operands."""
         size, out_size = self._sizes
         return Places(
             y + self.call.left.offset * size,
@@ -203,7 +203,7 @@ class Prepared:
         return found
 
     def choices(self, handle: Any, count: int, alignment: int) -> list[Algorithm]:
-        """Algorithms that compute the product of matrices so aligned, the best guess first."""
+        """Algorithms for the product, for addresses of this alignment, best guess first."""
         preference = self._made("MatmulPreference", "Create")
         limit = ctypes.c_uint64(tuning.MAX_WORKSPACE_BYTES)
         self._set("MatmulPreference", preference, _MAX_WORKSPACE, limit)
@@ -221,7 +221,7 @@ class Prepared:
     def run(
         self, handle: Any, choice: Algorithm, places: Places, workspace: int, stream: int
     ) -> None:
-        """Put the product into a stream."""
+        """Enqueue the product in a stream."""
         left, right, out = places
         code = _library().cublasLtMatmul(
             *(handle, self._description, ctypes.byref(self._one), left, self._left),
@@ -237,7 +237,7 @@ class Prepared:
 
 
 def new_handle() -> Any:
-    """The library's own state for the current context."""
+    """A handle of the library for the current context."""
     found = _Handle()
     _check(_library().cublasLtCreate(ctypes.byref(found)), "begin")
     return found

@@ -1,8 +1,8 @@
 """cuDNN: attention on a GPU, through NVIDIA's wheel `nvidia-cudnn-frontend`.
 
-Comes in: an `Attention` of half precision without mask and dropout. Goes out: a plan, which puts
-the work for some addresses into a stream; graphs can record it. A plan takes about a second to
-make, so equal instructions share one. Called by `gpu.py`.
+Comes in: an `Attention` of half precision without mask and dropout. Goes out: a plan, which
+enqueues the work for some addresses in a stream; graphs can record it. A plan takes about a second
+to make, so equal instructions share one. Called by `gpu.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..ir.program import Access, Attention
 @functools.cache
 def _library() -> Any:
     found = import_module("cudnn")
-    found.backend_version()  # loads the library itself
+    found.backend_version()  # loads the C library
     return found
 
 
@@ -36,14 +36,14 @@ def missing() -> str | None:
 
 
 def new_handle(stream: int) -> Any:
-    """The library's own state for the current context, which puts work into a stream."""
+    """A handle of the library for the current context and a stream."""
     handle = _library().create_handle()
     _library().set_stream(handle=handle, stream=stream)
     return handle
 
 
 class AttentionPlan:
-    """Attention of given shapes and strides, or its gradients; a batch is of two dimensions."""
+    """Attention of given shapes and strides, or its gradients; batches have two dimensions."""
 
     def __init__(self, attention: Attention, handle: Any, deterministic: bool) -> None:
         cudnn = _library()
@@ -60,7 +60,7 @@ class AttentionPlan:
         batch = list(attention.batch)
 
         def described(access: Access, rows: int, columns: int, dtype: Any = kind) -> Any:
-            # Dimensions of one element may have any step; the library wants one above 0.
+            # Dimensions of one element may have any stride; the library requires one above 0.
             steps = [step or 1 for step in access.strides]
             return graph.tensor(dim=[*batch, rows, columns], stride=steps, data_type=dtype)
 
@@ -95,17 +95,17 @@ class AttentionPlan:
         graph.build_plans()
         self._graph = graph
         self._tensors = (*given, *results)
-        #: bytes that it leaves between its kernels
+        #: bytes of its workspace
         self.workspace = int(graph.get_workspace_size())
 
     def run(self, addresses: Sequence[int], handle: Any, workspace: int) -> None:
-        """Put the work for operands and results at addresses into the stream of a handle."""
+        """Enqueue the work for operands and results at addresses in the stream of a handle."""
         found = dict(zip(self._tensors, addresses, strict=True))
         self._graph.execute(found, workspace, handle=handle)
 
 
 def key_of(attention: Attention) -> tuple[Any, ...]:
-    """What a plan depends on."""
+    """All that a plan depends on."""
     accesses = (*attention.operands, *attention.results)
     return (
         *(attention.batch, attention.queries, attention.keys, attention.features),

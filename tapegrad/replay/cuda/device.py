@@ -1,9 +1,9 @@
-"""Devices: what runs the steps of a program for a GPU.
+"""Devices: they run the steps of a program for a GPU.
 
-A `GridDevice` is the border between programs, which `executable.py` lays out and runs, and the
+A `GridDevice` is the interface between programs, which `executable.py` lays out and runs, and the
 driver and libraries of a GPU. A part of a program is recorded once, with all addresses in it, and
-run many times; only what is in memory may differ between runs. `HostDevice` does the same on a CPU,
-with NumPy in the place of libraries, so that all of this is tested where there is no GPU.
+run many times; only the contents of memory may differ between runs. `HostDevice` does the same on a
+CPU, with NumPy in place of libraries, so that all of this can be tested without a GPU.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class DeviceMemory(Protocol):
 
 
 class GridDevice(Protocol):
-    """A GPU, or what takes its place."""
+    """A GPU, or a simulation of one."""
 
-    #: whether `run` returns when everything is done
+    #: whether `run` returns only when everything is done
     is_synchronous: bool
 
     def make_grid(self, threads: int) -> Grid:
@@ -44,33 +44,33 @@ class GridDevice(Protocol):
         """The compiled kernels of some texts."""
 
     def memory(self, size: int) -> DeviceMemory:
-        """New memory, with anything in it."""
+        """New, uninitialised memory."""
 
     def shared_words(self, count: int) -> Any:
-        """Words of the host, zeros at first, that the device can write at any time."""
+        """Words of host memory, initially zero, that the device can write at any time."""
 
     def zero(self, address: int, size: int) -> None:
-        """Fill memory with zeros, before what is run next."""
+        """Fill memory with zeros, before the next run."""
 
     def address(self, array: Any) -> int:
-        """Where an array begins in the memory of the device."""
+        """The address of an array in the memory of the device."""
 
     def without_attention(self) -> str | None:
-        """Why `attend` knows no attention; None if it does."""
+        """Why `attend` cannot compute attention; None if it can."""
 
     def computes(self, product: Product) -> bool:
-        """Whether `multiply` knows the dtypes of a product."""
+        """Whether `multiply` supports the dtypes of a product."""
 
     def upload(self, array: Any) -> DeviceMemory:
-        """A copy of a contiguous array of the host."""
+        """A copy of a contiguous host array."""
 
     def view(self, address: int, view: View) -> Any:
         """Memory as an array of the device."""
 
-    # What can be recorded.
+    # Steps that can be recorded.
 
     def after(self, steps: Sequence[int]) -> None:
-        """What is asked for next waits for these, counted from the first that was recorded."""
+        """Let the next step wait for these; steps are counted from the first recorded one."""
 
     def clear(self, memory: DeviceMemory, size: int) -> None:
         """Fill memory with zeros."""
@@ -79,63 +79,63 @@ class GridDevice(Protocol):
         """Add 1 to a count if the first word of a status is 0."""
 
     def copy_out(self, memory: DeviceMemory, words: Any) -> None:
-        """Copy memory into words that are shared with the host."""
+        """Copy memory into words that the host shares."""
 
     def launch(self, function: Any, blocks: int, threads: int, words: Sequence[int]) -> None:
-        """Run a kernel, which is given addresses."""
+        """Run a kernel; `words` are its arguments."""
 
     def multiply(self, product: Product, out: int, x: int, y: int) -> None:
         """Compute a product of matrices at some addresses."""
 
     def attend(self, attention: Attention, addresses: Sequence[int], deterministic: bool) -> None:
-        """Compute attention of operands, and its results, at some addresses."""
+        """Compute attention; the addresses are those of operands and results."""
 
-    # Running at once, after what eager code has asked for before.
+    # Running at once, after earlier work of eager code.
 
     def enter(self) -> bool:
-        """Whether this thread uses the device now; asked before anything else of this part."""
+        """Whether this thread uses the device now; called before the other methods here."""
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """A new array, with any elements."""
+        """A new, uninitialised array."""
 
     def launcher(
         self, function: Any, blocks: int, threads: int, count: int, numbers: Sequence[int] = ()
     ) -> Callable[[Sequence[int]], None]:
-        """What runs a kernel, given `count` words before the numbers, while the function exists."""
+        """A function that runs a kernel on `count` words and `numbers`; keep `function` alive."""
 
     def multiplier(self, product: Product) -> Callable[[int, int, int], None]:
-        """What computes a product, given the addresses of out, x and y."""
+        """A function that computes a product, given the addresses of out, x and y."""
 
     def attender(
         self, attention: Attention, deterministic: bool
     ) -> Callable[[Sequence[int]], None]:
-        """What computes attention, given the addresses of operands and results."""
+        """A function that computes attention, given the addresses of operands and results."""
 
-    # Running what was recorded.
+    # Running a recording.
 
     def record(self, work: Callable[[], None]) -> Any:
-        """What the methods above are asked for, to be run later."""
+        """Record the steps that `work` calls for, to run them later."""
 
     def begin(self, turn: Any) -> None:
-        """What is run next comes after an earlier turn, of which `end` told; None if none was."""
+        """Let the next runs wait for an earlier turn, which `end` returned, or for none (None)."""
 
     def end(self, turn: Any) -> Any:
-        """What tells `begin` of all that was asked for so far; `turn` is the last such thing."""
+        """A turn that stands for all work so far; `turn` is the last one, and may be reused."""
 
     def fill(self, table: Any, memory: DeviceMemory) -> None:
-        """Copy words of the host into memory; they may change as soon as this returns."""
+        """Copy host words into memory; they may change as soon as this returns."""
 
     def run(self, recorded: Any) -> None:
-        """Run what was recorded."""
+        """Run a recording."""
 
     def limits(self) -> Limits | None:
-        """What it can reach at most; None if that is not known."""
+        """The device's peak rates; None if they are not known."""
 
     def seconds(self, recorded: Any) -> float:
-        """How long it takes to run what was recorded: the shortest of some runs."""
+        """The time of a recording: that of the fastest of some runs."""
 
     def read(self, address: int, words: int) -> list[int]:
-        """Words of memory, when everything before is done."""
+        """Words of memory, when all earlier work is done."""
 
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
@@ -145,7 +145,7 @@ class HostMemory:
     """Bytes of the host."""
 
     def __init__(self, size: int) -> None:
-        # Whoever reads what nothing has written yet should not find zeros.
+        # Reads of uninitialised memory should not find zeros, so that tests notice them.
         self.bytes = np.full(size + 64, 0xA5, np.uint8)
         self.address = int(self.bytes.ctypes.data)
 
@@ -156,7 +156,7 @@ class HostDevice:
     def __init__(self, is_synchronous: bool = True) -> None:
         self.is_synchronous = is_synchronous
         self._recording: list[Callable[[], None]] | None = None
-        #: for each step that is being recorded: those that it waits for
+        #: the steps that each recorded step waits for
         self._waits: list[Sequence[int]] = []
 
     def make_grid(self, threads: int) -> Grid:
@@ -190,7 +190,7 @@ class HostDevice:
         return self._memory_of(address, view)
 
     def _memory_of(self, address: int, view: View) -> Any:
-        """Memory as an array of NumPy's."""
+        """Memory as a NumPy array."""
         dtype = view.root.dtype
         size = int(dtype.itemsize)
         ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True) if n > 1]
@@ -267,7 +267,7 @@ class HostDevice:
     def _matrix_product(
         self, product: Product, call: MatrixProduct, out: int, x: int, y: int
     ) -> None:
-        """What a BLAS does: each operand is seen by columns, as the call tells it."""
+        """Do the work of a BLAS: read each operand column-major, as the call describes it."""
 
         def seen(address: int, value: Any, matrix: Matrix, rows: int, columns: int) -> Any:
             if matrix.transposed:
@@ -347,7 +347,7 @@ class HostDevice:
 
 
 def _latest_first(waits: Sequence[Sequence[int]]) -> list[int]:
-    """An order that steps could have on a GPU, as far from that of the program as can be."""
+    """An order that a GPU could choose, as far from the program's order as possible."""
     followers: list[list[int]] = [[] for _ in waits]
     for step, others in enumerate(waits):
         for other in others:
@@ -367,7 +367,7 @@ def _latest_first(waits: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _attended(attention: Attention, arrays: Sequence[Any]) -> None:
-    """What a library for attention does, with whole matrices."""
+    """Do the work of a library for attention, with whole matrices."""
     count = len(attention.operands)
     q, k, v = (np.asarray(x, np.float32) for x in arrays[:3])
     scores = q @ np.swapaxes(k, -1, -2) * np.float32(attention.scale)

@@ -1,9 +1,9 @@
-"""Programs of eager operations: kernels and calls of libraries, put into the stream one by one.
+"""Programs of eager operations: kernels and library calls, enqueued in the stream one by one.
 
-Comes in: a small program and a `GridDevice`. Goes out: a `DirectProgram`. Nothing is recorded, for
-the arrays of every run are others: kernels are given addresses as their parameters, and numbers of
-Python themselves. Memory between steps is taken from the pool for each run and given back at once:
-what comes after in the same stream may have it. Called by `use/eager.py`.
+Comes in: a small program and a `GridDevice`. Goes out: a `DirectProgram`. Nothing is recorded,
+because every run has other arrays: addresses and Python numbers are parameters of the kernels.
+Scratch memory comes from the pool for each run and goes back at once, because later work in the
+same stream may reuse it. Called by `use/eager.py`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .loops import GridSettings
 
 _WORD = 8
 
-#: what a step does, given where all memory begins
+#: runs a step, given the addresses of all memory
 Run = Callable[[list[int]], None]
 
 
 class DirectProgram:
-    """A program that is run step by step, on arrays that each run brings.
+    """A program that runs step by step, on the arrays of each run.
 
-    The inputs in `held`, by index, are single numbers in arrays of the host.
+    The inputs in `held`, by index, are single numbers in host arrays.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class DirectProgram:
         self._emitted: GridSteps = emit(plan, settings)
         constants = [np.ascontiguousarray(on_host(a)) for _, a in plan.program.constants]
         self._constants: list[DeviceMemory] = [device.upload(array) for array in constants]
-        #: how many words of the host come before what is taken from the pool
+        #: positions in the list of addresses of results, and of memory from the pool
         self._results = len(program.inputs)
         self._first = self._results + len(plan.program.results) + len(constants)
         self._fixed = [memory.address for memory in self._constants]
         sizes = (self._emitted.arena, self._emitted.scratch, _WORD * self._status_words)
         units = [-(-size // tuning.ALIGNMENT) * tuning.ALIGNMENT for size in sizes]
-        #: where the arena, the scratch memory and the status begin in what is taken
+        #: offsets of the arena, the scratch memory and the status in memory from the pool
         self._starts = list(itertools.accumulate([0, *units]))
         self._functions = device.functions(
             [step.text for step in self._emitted.steps if isinstance(step, KernelLaunch)]
@@ -69,12 +69,12 @@ class DirectProgram:
 
     @property
     def _status_words(self) -> int:
-        """One word for all kernels, then one for each that may fail; none if none may."""
+        """One word for all kernels, and one for each that may fail; none if no kernel may."""
         failures = self._emitted.failures
         return 1 + len(failures) if failures else 0
 
     def _place(self, number: int) -> tuple[int, int]:
-        """Which of the places a value is in, and how many bytes from there."""
+        """A value's memory: its position in the list of addresses, and an offset in bytes."""
         allocation: Allocation = self._emitted.allocations[number]
         kind, index = allocation.kind, allocation.index
         if kind == "arena":
@@ -118,7 +118,7 @@ class DirectProgram:
         return lambda places: launch([places[i] + offset for i, offset in words])
 
     def attempt(self, arrays: Sequence[Any]) -> Exception | None:
-        """Run on the arrays of inputs and results; what is wrong with the data, if something is."""
+        """Run on the arrays of inputs and results; returns the error of bad data, if any."""
         device = self._device
         places = [
             int.from_bytes(array.tobytes(), "little") if held else device.address(array)

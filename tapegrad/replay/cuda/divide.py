@@ -1,10 +1,10 @@
-"""Division: what a program for a GPU computes in host memory, and what on the GPU.
+"""Division of a program for a GPU into the part in host memory and the part on the GPU.
 
 Comes in: a recorded program. Goes out: two programs (`divided`). Numbers such as options of an
-optimizer, and states of generators, are in host memory, as in eager code, and host values are made
-of host values alone (`ir/target.py`). So the program of the host runs first, as native code of the
-CPU; what the GPU needs of its values are words of the table that each run copies there. A draw of
-random numbers is in both: the host moves the state on, the GPU draws. `DividedProgram` runs both.
+optimizer, and states of generators, are in host memory, as in eager code, and host values depend
+only on host values (`ir/target.py`). So the host's program runs first, as native code of the CPU;
+host values that the GPU reads are words of the table that each run copies there. A draw of random
+numbers is in both programs: the host advances the state, the GPU draws. `DividedProgram` runs both.
 Called by `target.py`.
 """
 
@@ -22,9 +22,9 @@ from .executable import GridProgram
 
 
 class Division(NamedTuple):
-    """The two programs. The last inputs of the GPU's are host values: those in `crossing`.
+    """The two programs. The last inputs of the GPU's program are the host values in `crossing`.
 
-    The host's program has those of them as its last results that it makes.
+    Those of them that the host's program computes are its last results.
     """
 
     host: Program
@@ -86,14 +86,14 @@ class DividedProgram:
         self._of_host = self._positions(program, host)
         self._of_grid = self._positions(program, device)
         given = {x.value.number: i for i, x in enumerate(program.inputs)}
-        #: where the GPU finds what the host has made
+        #: cells of the table for values that the host computes and the GPU reads
         self._made = tuple(
             self._grid.cell(i) for i, v in enumerate(crossing, first) if v.number not in given
         )
         works = host.instructions or host.writes or host.results
         self._host = build_for_host(host) if works else None
         self._bound: dict[int, Any] = {}
-        #: host memory that it changes, by input
+        #: inputs in host memory that it changes
         self._changed = [given[to.number] for to, v in program.writes if v.number in program.host]
         results = range(len(program.results))
         self._host_results = [i for i in results if program.results[i].number in program.host]
@@ -136,7 +136,7 @@ class DividedProgram:
         self._arrays_of_host = [*at_host, *(first + i for i in self._host_results)]
         self._arrays_of_grid = [p for p, i in on_gpu if i in self._of_grid]
         self._arrays_of_grid += [first + i for i in self._grid_results]
-        #: what each run brings in host memory, and where the GPU finds it
+        #: arguments in host memory that the GPU reads, by position, and their cells
         self._brought = [
             (p, self._grid.cell(self._of_grid[i])) for p, i in at_host.items() if i in self._of_grid
         ]
@@ -148,7 +148,7 @@ class DividedProgram:
 
     def attempt(self, arrays: tuple[Any, ...]) -> Exception | None:
         before = self._saved() if self._changed and self._grid.may_fail else ()
-        # The host may change what it reads, so the GPU's copies are taken first.
+        # The host may change its inputs in place, so the GPU's copies are taken first.
         for position, cell in self._brought:
             cell[...] = arrays[position]
         self._grid.take_cells()

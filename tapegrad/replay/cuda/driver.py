@@ -1,8 +1,8 @@
 """The driver of NVIDIA's GPUs, called through ctypes: modules, launches, graphs, copies.
 
 Comes in: addresses and handles as numbers. Goes out: the same, or RuntimeError with the driver's
-own words. CuPy has made the context of the GPU that is in use here, and has its memory; a launch
-through this file costs a fraction of one through CuPy. Called by `gpu.py` and `modules.py`.
+message. CuPy makes the context and manages the memory; a launch through this file costs a fraction
+of one through CuPy. Called by `gpu.py` and `modules.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Handle = ctypes.c_void_p
 _Size = ctypes.c_size_t
 _Number = ctypes.c_uint
 
-#: by name of a function: the types of its parameters
+#: the types of the parameters of each function
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuCtxGetCurrent": (ctypes.POINTER(_Handle),),
     "cuCtxSetCurrent": (_Handle,),
@@ -110,7 +110,7 @@ def use_context(context: int) -> None:
 
 
 def assembled(ptx: str) -> bytes:
-    """The instructions of the GPU that a text in PTX becomes."""
+    """The machine code of a text in PTX."""
     library = _library()
     log = ctypes.create_string_buffer(_LOG_BYTES)
     options = (ctypes.c_int * 2)(_ERROR_LOG, _ERROR_LOG_SIZE)
@@ -133,14 +133,14 @@ def assembled(ptx: str) -> bytes:
 
 
 def load(code: bytes) -> int:
-    """A module of assembled instructions, in the current context."""
+    """Load machine code as a module, in the current context."""
     found = _Handle()
     _check(_library().cuModuleLoadData(ctypes.byref(found), code), "load a kernel")
     return found.value or 0
 
 
 def unload(module: int) -> None:
-    """Give a module back; a context that is gone has done so already."""
+    """Unload a module; a context that is gone has already done so."""
     _library().cuModuleUnload(module)
 
 
@@ -164,7 +164,7 @@ def launch(function: int, blocks: int, threads: int, words: Sequence[int], strea
 
 
 class Launcher:
-    """A kernel of so many words and of numbers, launched again and again.
+    """A kernel for many launches, with `count` words and constant `numbers` as arguments.
 
     Python keeps its lock during the call, so that no other thread changes the words.
     """
@@ -190,7 +190,7 @@ class Launcher:
 
 @functools.cache
 def _at_once() -> Any:
-    """The function that launches, called without giving up Python's lock."""
+    """The launch function, called without releasing Python's lock."""
     function = ctypes.PyDLL(_library()._name).cuLaunchKernel
     function.argtypes, function.restype = _FUNCTIONS["cuLaunchKernel"], ctypes.c_int
     return function
@@ -200,17 +200,17 @@ def _at_once() -> Any:
 
 
 def to_device(address: int, host: int, size: int, stream: int) -> None:
-    """Copy bytes of the host; they may change as soon as this returns."""
+    """Copy bytes from the host; they may change as soon as this returns."""
     _check(_library().cuMemcpyHtoDAsync_v2(address, host, size, stream), "copy to the GPU")
 
 
 def copy_out(host: int, address: int, size: int, stream: int) -> None:
-    """Copy bytes to memory of the host that the GPU reaches, and go on."""
+    """Copy bytes to pinned host memory, without waiting."""
     _check(_library().cuMemcpyDtoHAsync_v2(host, address, size, stream), "copy from the GPU")
 
 
 def to_host(host: int, address: int, size: int, stream: int) -> None:
-    """Copy bytes to the host, when everything before in the stream is done."""
+    """Copy bytes to the host, and wait for that and all earlier work of the stream."""
     _check(_library().cuMemcpyDtoHAsync_v2(host, address, size, stream), "copy from the GPU")
     synchronize(stream)
 
@@ -224,26 +224,26 @@ def clear(address: int, size: int, stream: int) -> None:
 
 
 def new_stream() -> int:
-    """A stream that waits for no other."""
+    """A stream that waits for no other, not even the default stream."""
     found = _Handle()
     _check(_library().cuStreamCreate(ctypes.byref(found), _NON_BLOCKING), "make a stream")
     return found.value or 0
 
 
 def synchronize(stream: int) -> None:
-    """Wait for a stream; what has gone wrong in it so far is raised here."""
+    """Wait for a stream; raises the errors of its work so far."""
     _check(_library().cuStreamSynchronize(stream), "finish its work")
 
 
 class StreamMark:
-    """A place in a stream, for others to wait for; it can be put elsewhere again and again."""
+    """A position in a stream for which other streams can wait; it can be moved."""
 
     def __init__(self) -> None:
         self._event = _Handle()
         _check(_library().cuEventCreate(ctypes.byref(self._event), _WITHOUT_TIME), "make an event")
 
     def put(self, stream: int) -> None:
-        """Put it at the end of what a stream has to do."""
+        """Move it to the current end of a stream."""
         _check(_library().cuEventRecord(self._event, stream), "note an event")
 
     def hold(self, stream: int) -> None:
@@ -256,7 +256,7 @@ class StreamMark:
 
 
 class Stopwatch:
-    """How long the GPU takes for what is put into a stream inside of a `with` statement."""
+    """Measures the GPU's time for the work that a `with` statement enqueues in a stream."""
 
     def __init__(self, stream: int) -> None:
         self._stream = stream
@@ -275,7 +275,7 @@ class Stopwatch:
         _check(_library().cuEventRecord(self._events[which], self._stream), "note a time")
 
     def seconds(self) -> float:
-        """Waits for the end, and tells the time between."""
+        """Wait for the end; returns the time in seconds."""
         start, end = self._events
         _check(_library().cuEventSynchronize(end), "finish its work")
         spent = ctypes.c_float()
@@ -290,12 +290,12 @@ class Stopwatch:
 
 
 def begin_capture(stream: int) -> None:
-    """What is put into a stream from now on is recorded."""
+    """Record the work that is enqueued in a stream from now on."""
     _check(_library().cuStreamBeginCapture_v2(stream, _RELAXED_CAPTURE), "begin to record")
 
 
 def newest_nodes(stream: int) -> list[int]:
-    """What the next thing that is recorded would wait for."""
+    """The nodes that the next recorded node would wait for."""
     status, number, graph, nodes, count = (_Handle() for _ in range(5))
     given = [ctypes.byref(x) for x in (status, number, graph, nodes, count)]
     _check(_library().cuStreamGetCaptureInfo_v2(stream, *given), "tell what it records")
@@ -305,7 +305,7 @@ def newest_nodes(stream: int) -> list[int]:
 
 
 def wait_for(nodes: Sequence[int], stream: int) -> None:
-    """Let the next thing that is recorded wait for some nodes, and for no others."""
+    """Let the next recorded node wait for these nodes, and for no others."""
     given = (_Handle * max(len(nodes), 1))(*nodes)
     code = _library().cuStreamUpdateCaptureDependencies(
         stream, given, len(nodes), _SET_DEPENDENCIES
@@ -314,7 +314,7 @@ def wait_for(nodes: Sequence[int], stream: int) -> None:
 
 
 def end_capture(stream: int) -> int:
-    """What was recorded, as a graph that can be run."""
+    """End the recording; returns it as an executable graph."""
     graph, ready = _Handle(), _Handle()
     _check(_library().cuStreamEndCapture(stream, ctypes.byref(graph)), "end recording")
     try:
@@ -326,10 +326,10 @@ def end_capture(stream: int) -> int:
 
 
 def run_graph(graph: int, stream: int) -> None:
-    """Put a graph into a stream."""
+    """Enqueue a graph in a stream."""
     _check(_library().cuGraphLaunch(graph, stream), "run a graph")
 
 
 def drop_graph(graph: int) -> None:
-    """Give a graph back."""
+    """Destroy a graph."""
     _library().cuGraphExecDestroy(graph)

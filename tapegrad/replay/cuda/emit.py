@@ -1,8 +1,8 @@
 """Emission: the instructions of a program become launches of kernels and calls of libraries.
 
-Comes in: a `Plan`. Goes out: steps in the order in which they run, one after another, and the texts
-of the kernels. Libraries are given addresses once and for all, so operands whose memory moves from
-run to run are copied for them. Nothing here runs; `executable.py` does that.
+Comes in: a `Plan`. Goes out: steps in the order in which they run, and the texts of the kernels.
+Calls of libraries have constant addresses, so operands whose memory moves from run to run are
+copied for them. Nothing runs here; `executable.py` runs the steps.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .sums import added, loop_of_contraction, loop_of_product, triangle_of
 
 @dataclass(frozen=True, slots=True)
 class ValuePointer:
-    """Memory that a kernel is given: a value, and bytes from its beginning."""
+    """A pointer argument of a kernel: a value, and an offset in bytes."""
 
     value: int
     offset: int
@@ -58,11 +58,11 @@ class KernelLaunch:
     blocks: int
     threads: int
     pointers: tuple[ValuePointer, ...]
-    #: the word of its own status among those of all failures; None if it checks nothing
+    #: index of its own status word among those of all failures; None if it checks nothing
     status: int | None
-    #: whether it is given the word that says that bad data were found
+    #: whether one of its arguments is the word that is set if any kernel finds bad data
     failed: bool
-    #: where in the scratch memory each of its partial results begins, and its bytes
+    #: the offset in scratch memory and the size of each of its partial results, in bytes
     partials: tuple[tuple[int, int], ...]
     #: sizes and strides that are not in the text
     numbers: tuple[int, ...]
@@ -91,15 +91,15 @@ class GridSteps:
     """The steps of a program."""
 
     steps: tuple[GridStep, ...]
-    #: memory of all values, with what was added for libraries
+    #: memory of all values, and of copies for libraries
     allocations: dict[int, Allocation]
-    #: bytes of that memory
+    #: bytes of the arena
     arena: int
-    #: what it means when a word of the status is set
+    #: the meaning of each status word, if it is set
     failures: tuple[tuple[str, Location | None], ...]
-    #: bytes of scratch memory, for what one kernel leaves for the next
+    #: bytes of scratch memory, for partial results
     scratch: int
-    #: where in the arena memory begins that must be zeros at first, and its bytes
+    #: memory of the arena that must initially be zero: offset and size in bytes
     zeros: tuple[tuple[int, int], ...]
 
 
@@ -116,9 +116,9 @@ class GridEmitter:
         self._failures: list[tuple[str, Location | None]] = []
         self._scratch = 0
         self._number = max(self._allocations, default=0)
-        #: where in the arena memory begins whose gaps must be zeros, and its bytes
+        #: memory of the arena whose gaps must be zero: offset and size in bytes
         self._zeros: list[tuple[int, int]] = []
-        #: by value and by what is read of it: copies for libraries
+        #: copies for libraries, by value and by the elements that are read of it
         self._copies: dict[int, dict[Any, Access]] = {}
 
     def run(self) -> GridSteps:
@@ -160,20 +160,21 @@ class GridEmitter:
         self._launch(instruction, loop(written, self._allocations, self._settings, guarded))
 
     def _add(self, product: Product) -> None:
-        """A product of loops that is added to what is there."""
+        """A product as a loop, whose result is added to the old values."""
         shape = (*product.batch, product.rows, product.columns)
         out = self._new(product.out, shape)
         self._loop(replace(product, out=out, adds=False))
         self._loop(added(product.out, out, shape, product.origins))
 
     def _outlasts(self, value: Value) -> bool:
-        """Whether a value lies in memory from outside, which bad data must not change."""
+        """Whether a value lies in an input's memory, which must not change after bad data."""
         return self._allocations[value.number].kind == "input"
 
     def _launch(self, instruction: Instruction, kernels: Sequence[GridKernel]) -> None:
         position = self._scratch
         for kernel in kernels:
-            # Both kernels of a reduction in parts have the same; others may run at the same time.
+            # Both kernels of a reduction in parts share partial results; other kernels may run at
+            # the same time and get their own.
             starts, self._scratch = [], position
             for size in kernel.partials:
                 starts.append((self._scratch, size))
@@ -202,7 +203,7 @@ class GridEmitter:
         return not of_sum and all(sizes) and self._settings.computes(product)
 
     def _multiply(self, product: Product) -> None:
-        """A product on memory that a library takes; what does not count becomes zeros."""
+        """A product on memory that suits a library, with zeros outside a triangle."""
         batch, origins = product.batch, product.origins
         shapes = [
             (*batch, product.rows, product.inner),
@@ -238,11 +239,11 @@ class GridEmitter:
         self._copy(product.out, out, shapes[2], origins)
 
     def _padded(self, product: Product, count: int) -> int:
-        """The sums or columns of a large product, and zeros up to a number that a library likes."""
+        """The steps or columns of a product, rounded up if it is large, to suit a library."""
         return with_gap(count) if is_large_half(product) else count
 
     def _has_room(self, given: Access, odd: tuple[bool, bool]) -> bool:
-        """Whether a matrix goes on, behind the dimensions that are `odd`, in gaps of its memory."""
+        """Whether the memory of a matrix has gaps behind the dimensions that are `odd`."""
         has_gaps = given.value.number in self._gaps
         steps = zip(odd, given.strides[-2:], strict=True)
         return all(has_gaps and step == 1 for is_odd, step in steps if is_odd)
@@ -254,7 +255,7 @@ class GridEmitter:
         origins: tuple[Origin, ...],
         beyond: tuple[bool, bool] = (False, False),
     ) -> Access:
-        """A factor on memory that a library takes: its own, or a copy's.
+        """A factor on memory that suits a library: its own, or that of a copy.
 
         A copy keeps the order of dimensions, and serves all products that read the same elements.
         It has zeros `beyond` its last rows or columns.
@@ -284,7 +285,7 @@ class GridEmitter:
         return replace(found, strides=tuple(strides))
 
     def _is_fit(self, given: Access, shape: Shape) -> bool:
-        """Whether a library takes memory as it is: few calls, and rows where it likes them."""
+        """Whether memory suits a library: one call per batch, and aligned rows if it is large."""
         if not _collapses(given, shape):
             return False
         if not self._is_large(shape, given.value.dtype):
@@ -294,21 +295,21 @@ class GridEmitter:
 
     @staticmethod
     def _is_large(shape: Shape, dtype: Any) -> bool:
-        """Whether a copy of a matrix pays, if its rows are then where a library likes them."""
+        """Whether a matrix is large enough to copy it for aligned rows."""
         return size_of(shape) * int(dtype.itemsize) >= tuning.MIN_BYTES_TO_ALIGN
 
     @staticmethod
     def _dense_like(shape: Shape) -> tuple[int, ...]:
-        """Steps through memory without gaps; those of dimensions of one element are 0."""
+        """Strides without gaps; those of dimensions of one element are 0."""
         steps = contiguous(shape)
         return tuple(0 if n == 1 else step for n, step in zip(shape, steps, strict=True))
 
     def _aligned(
         self, steps: tuple[int, ...], shape: Shape, dtype: Any, odd: bool = False
     ) -> Access:
-        """New memory with such steps, in which rows begin where a library likes them to.
+        """New memory with strides like `steps`, but with aligned rows.
 
-        If it is large or `odd`, there are zeros behind each row, and behind the last one.
+        If it is large or `odd`, there are zeros behind each row, and behind the last row.
         """
         size = int(dtype.itemsize)
         wide = [d for d, step in enumerate(steps) if step]
@@ -320,7 +321,7 @@ class GridEmitter:
             padded = _up_to(last, unit)
             for d in wide[:-1]:
                 found[d] = steps[d] // last * padded
-            # There is room for further rows too, and nobody else writes there.
+            # There is room for further rows too, which nothing else writes.
             count = _up_to(count // last, unit) * padded
             self._zeros.append((self._arena, count * size))
         self._number += 1
@@ -330,7 +331,7 @@ class GridEmitter:
         return Access(value, 0, tuple(found))
 
     def _contract(self, contraction: Contraction) -> None:
-        """Sums of products, as a product of a library where they can be that."""
+        """Sums of products, as a product of a library if possible."""
         found, shape = arranged(contraction), contraction.shape
         operands = (contraction.out, contraction.x, contraction.y)
         known = self._settings.computes(Product((), 1, 1, 1, *operands, contraction.origins))
@@ -363,7 +364,7 @@ class GridEmitter:
     def _matrix(
         self, given: Access, contraction: Contraction, groups: tuple[Dims, Dims, Dims]
     ) -> Access:
-        """A factor by groups of dimensions, each seen as one: its own memory, or a copy's."""
+        """A factor with each group of dimensions as one: its own memory, or that of a copy."""
         shape = contraction.shape
         found = grouped(given, shape, groups)
         rows, columns = (size_of(tuple(shape[d] for d in group)) for group in groups[1:])
@@ -383,7 +384,7 @@ class GridEmitter:
         return replace(to, strides=tuple(step_of[g[-1]] if g else 0 for g in used))
 
     def _attend(self, attention: Attention) -> None:
-        """Attention on memory that stays where it is."""
+        """Attention on memory that does not move."""
         origins = attention.origins
         of_queries, of_keys = ((*attention.batch, n) for n in (attention.queries, attention.keys))
         shapes = [
@@ -406,7 +407,7 @@ class GridEmitter:
                 self._copy(to, given, shape, origins)
 
     def _dense(self, given: Access, shape: Shape, origins: tuple[Origin, ...]) -> Access:
-        """An operand whose elements are all in memory that stays: its own, or a copy's."""
+        """An operand in fixed memory, without repeated elements: its own, or that of a copy."""
         moves = given.value.number in self._settings.moving
         if not moves and all(step or n == 1 for step, n in zip(given.strides, shape, strict=True)):
             return given
@@ -415,15 +416,15 @@ class GridEmitter:
         return copy
 
     def _is_elsewhere(self, out: Access) -> bool:
-        """Whether a library cannot write a result where it belongs.
+        """Whether a library cannot write a result in place.
 
-        It does not ask whether bad data were found, and memory that moves it does not find.
+        It does not check whether bad data were found, and cannot look up memory that moves.
         """
         moves = out.value.number in self._settings.moving
         return moves or (bool(self._failures) and self._outlasts(out.value))
 
     def _changed(self, out: Access) -> None:
-        """Copies of a value that has changed are no longer copies."""
+        """Forget the copies of a value that has changed."""
         self._copies.pop(out.value.number, None)
 
     def _plain(self, shape: Shape, dtype: Any) -> Access:
@@ -431,7 +432,7 @@ class GridEmitter:
         return self._new(Access(Value(0, (), dtype), 0, contiguous(shape)), shape)
 
     def _new(self, like: Access, shape: Shape) -> Access:
-        """Memory for a copy of what an access reads; dimensions in the same order."""
+        """Memory for a copy of an access, with dimensions in the same order."""
         order = sorted(range(len(shape)), key=lambda d: -abs(like.strides[d]))
         strides, step = [0] * len(shape), 1
         for d in reversed(order):
@@ -452,13 +453,13 @@ class GridEmitter:
 
 
 def _collapses(given: Access, shape: Shape) -> bool:
-    """Whether all matrices of a batch are equally far apart, so that one call has them all."""
+    """Whether the matrices of a batch have one stride, so that one call computes all."""
     batch = [(s, n) for s, n in zip(given.strides[:-2], shape[:-2], strict=True) if n != 1]
     return all(s == t * n for (s, _), (t, n) in itertools.pairwise(batch))
 
 
 def _within(dense: Access, inside: Shape, groups: tuple[Dims, Dims, Dims]) -> Access:
-    """An access by groups of dimensions, by its single dimensions."""
+    """An access by groups of dimensions, split into its single dimensions."""
     strides: list[int] = []
     position = 0
     for group, step in zip(groups, dense.strides, strict=True):

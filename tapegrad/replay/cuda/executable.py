@@ -1,10 +1,10 @@
 """Executables: a program goes through all passes and is recorded once for a device.
 
 Comes in: a recorded program and a `GridDevice`. Goes out: a `GridProgram`. Memory is of three
-kinds: what stays where it is (the arena, constants, captured tensors), whose addresses are part of
-what is recorded; what each run brings (arguments, results), whose addresses are words of a table
-that is copied to the device at the beginning of a run; and numbers of the host, such as the options
-of an optimizer, which are words of the same table. Called by targets.
+kinds. Fixed memory (the arena, constants, captured tensors) has its addresses in the recording. The
+addresses of moving memory (arguments, results) are words of a table that each run copies to the
+device. Host values, such as the options of an optimizer, are words of the same table (cells).
+Called by targets.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _WORD = 8
 
 
 class GridProgram:
-    """A program for a device, ready to be run.
+    """A program for a device, ready to run.
 
-    Inputs in `cells`, by index, are in host memory; each run takes them as they are then. Others
-    are memory of the device.
+    Inputs in `cells`, by index, are in host memory, and each run reads their current values. Others
+    are in the device's memory.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class GridProgram:
         self.plan, self._gaps = planned_with_gaps(program, device)
         self.program = self.plan.program
         self.bound: dict[int, Any] = {}
-        #: the inputs that each run brings
+        #: the inputs that are arguments of each run
         self.expected: list[int] = []
         self._table = HostWords(program, cells)
         self._recorded: RecordedSteps | None = None
@@ -69,11 +69,11 @@ class GridProgram:
         return index in self._table.starts
 
     def cell(self, index: int) -> Any:
-        """Where a run finds an input that is in host memory."""
+        """The cell of an input in host memory, as an array."""
         return self._table.cells[index]
 
     def take_cells(self) -> None:
-        """Read the bound inputs that are in host memory, as they are now."""
+        """Copy the current values of bound inputs in host memory into their cells."""
         self._ready().take_cells()
 
     @property
@@ -83,7 +83,7 @@ class GridProgram:
 
     @property
     def deferred(self) -> DeferredStatus | None:
-        """What is asked later whether runs have found bad data; None if `attempt` tells it."""
+        """The deferred check for bad data; None if `attempt` checks it."""
         return self._ready().deferred
 
     def bind(self, arrays: Mapping[int, Any]) -> None:
@@ -112,7 +112,7 @@ class GridProgram:
         return recorded
 
     def recorded_on(self, bound: dict[int, Any]) -> RecordedSteps:
-        """The steps with some arrays bound to inputs."""
+        """The recorded steps with some arrays bound to inputs."""
         return RecordedSteps(
             *(self.plan, self._gaps, self.device, self._deterministic()),
             *(self._table, bound, self.expected),
@@ -128,12 +128,12 @@ class GridProgram:
 
 
 def planned(program: Program, device: GridDevice) -> Plan:
-    """A recorded program after all passes, and where its values are."""
+    """The plan of a recorded program after all passes."""
     return plan(_passed(program, device), 1)
 
 
 def planned_with_gaps(program: Program, device: GridDevice) -> tuple[Plan, frozenset[int]]:
-    """The same with gaps behind odd rows, and the numbers of the values that have some."""
+    """The same with gaps behind odd rows, and the numbers of the values with gaps."""
     program, gaps = with_gaps(_passed(program, device))
     return plan(program, 1), gaps
 
@@ -144,7 +144,7 @@ def _passed(program: Program, device: GridDevice) -> Program:
 
 
 def found_by(words: Sequence[int], failures: Sequence[tuple[str, Any]]) -> Exception | None:
-    """The error that words of a status tell; None if they tell of none."""
+    """The error that status words report; None if they report none."""
     for (name, location), code in zip(failures, words[1:], strict=True):
         if code:
             error, message = described(code, name)
@@ -153,25 +153,25 @@ def found_by(words: Sequence[int], failures: Sequence[tuple[str, Any]]) -> Excep
 
 
 class DeferredStatus:
-    """What a program may have found in runs that nobody has waited for.
+    """The deferred check of a program for bad data in runs that may not have finished.
 
-    Once it has found bad data, it and all later runs change nothing that lasts, until the error is
-    raised. What runs have changed in host memory is brought back then.
+    Once a run has found bad data, it and all later runs change no memory from outside, until the
+    error is raised. Then the host memory that those runs changed is restored.
     """
 
     def __init__(self, status: DeviceMemory, failures: Sequence[Any], device: GridDevice) -> None:
         self._status, self._failures, self._device = status, failures, device
-        #: on the device: how many runs have found nothing
+        #: on the device: how many runs have found no bad data
         self.good: DeviceMemory = device.memory(_WORD)
         device.zero(self.good.address, _WORD)
-        #: the words of the status, as the device has last told them
+        #: the status words, as the device last copied them out
         self.seen = device.shared_words(1 + len(failures))
-        #: of the latest runs: how many there were before, and host memory as it was then
+        #: for each recent run: the number of runs before it, and copies of host memory from then
         self._before: deque[tuple[int, list[tuple[Any, Any]]]] = deque()
         self._runs = 0
 
     def keep(self, before: list[tuple[Any, Any]]) -> None:
-        """Keep arrays of the host, and copies of them, in case that the next run finds bad data."""
+        """Keep host arrays, with copies of them, in case the next run finds bad data."""
         if len(self._before) >= tuning.MOST_UNKNOWN_RUNS and (error := self.settled()):
             for array, copy in before:
                 array[...] = copy
@@ -179,7 +179,7 @@ class DeferredStatus:
         self._before.append((self._runs, before))
 
     def begin(self) -> None:
-        """A run begins: raise what is known of earlier ones, without waiting."""
+        """Begin a run; raises the error of an earlier one if it is known already."""
         if self.seen[0] and (error := self.settled()):
             raise error
         self._runs += 1
@@ -203,11 +203,11 @@ class DeferredStatus:
 
 
 class HostWords:
-    """Words of the host that each run copies to the device: cells, then addresses of arrays."""
+    """Host words that each run copies to the device: cells, then addresses of arrays."""
 
     def __init__(self, program: Program, cells: Sequence[int]) -> None:
         sizes = [-(-bytes_of(program.inputs[i].value) // _WORD) for i in cells]
-        #: how many words the cells take, and where each begins
+        #: the number of words of all cells, and where each cell begins
         self.first = sum(sizes)
         self.starts = dict(zip(cells, itertools.accumulate([0, *sizes]), strict=False))
         self.words = np.zeros(self.first + len(program.inputs) + len(program.results), np.int64)
@@ -232,12 +232,12 @@ class RecordedSteps:
         expected: list[int],
     ) -> None:
         self._device, self._plan = device, plan
-        #: what the user wants of all programs: how exact products are, and equal bits in all runs
+        #: settings of the user: the precision of products, and whether results are deterministic
         self.wanted = (switches.precision, deterministic)
         self._bound = dict(bound)
         self._cells = table.starts
         self._cell_arrays = table.cells
-        #: what is copied into the table for each run
+        #: cells of the table, with the arrays that each run copies into them
         self._copied = [(table.cells[i], bound[i]) for i in table.starts if i in bound]
         moving = [("input", i) for i in expected]
         moving += [("result", i) for i in range(len(plan.program.results))]
@@ -253,7 +253,7 @@ class RecordedSteps:
         )
         self._words = table.words[: table.first + len(moving)]
         self._table: DeviceMemory = device.memory(max(self._words.nbytes, _WORD))
-        #: the words that are on the device
+        #: the words that the device has now
         self._sent: bytes | None = None
         self._arena: DeviceMemory = device.memory(self.emitted.arena)
         for start, size in self.emitted.zeros:
@@ -264,7 +264,7 @@ class RecordedSteps:
         self._status: DeviceMemory = device.memory(_WORD * self._status_words)
         device.zero(self._status.address, _WORD * self._status_words)
         called = any(isinstance(step, Callback) for step in self.emitted.steps)
-        #: what is asked later, if nobody waits for a run to know whether it has found bad data
+        #: the deferred check, if runs do not wait to learn whether they found bad data
         self.deferred: DeferredStatus | None = None
         if self.emitted.failures and not called and not device.is_synchronous:
             self.deferred = DeferredStatus(self._status, self.emitted.failures, device)
@@ -272,11 +272,11 @@ class RecordedSteps:
             device.upload(np.ascontiguousarray(array)) for _, array in plan.program.constants
         ]
         self._parts = self._recorded_parts()
-        #: the last run: memory that stays is that of one run at a time, whatever the stream
+        #: the turn of the last run: one run at a time uses the fixed memory, whatever the stream
         self._turn: Any = None
 
     def _recorded_parts(self) -> list[Any]:
-        """What the device has recorded, and the callbacks between."""
+        """The device's recordings, and the callbacks between them."""
         parts: list[Any] = []
         steps: list[GridStep] = []
 
@@ -296,7 +296,7 @@ class RecordedSteps:
         return parts
 
     def _ask(self, steps: list[GridStep], first: bool) -> None:
-        """Ask the device for some steps, after what every run begins with."""
+        """Let the device record some steps; the first recording also handles the status."""
         device, order = self._device, MemoryOrder()
         if first and self.emitted.failures and self.deferred is None:
             device.after(order.add((), [self._of_status(0, self._status_words)]))
@@ -327,7 +327,7 @@ class RecordedSteps:
             device.copy_out(self._status, self.deferred.seen)
 
     def _ranges(self, step: GridStep) -> tuple[list[Range], list[Range]]:
-        """The memory that a step reads, and that it writes."""
+        """The memory that a step reads, and the memory that it writes."""
         assert not isinstance(step, Callback)
         instruction = step.instruction
         changed = {v.number for v in instruction.writes()}
@@ -349,7 +349,7 @@ class RecordedSteps:
         return start, start + _WORD * count
 
     def _range(self, number: int) -> Range:
-        """Where a value is; one that moves has addresses that nothing else has."""
+        """The memory of a value; one that moves gets made-up addresses of its own."""
         allocation = self.emitted.allocations[number]
         slot = self._slots.get((allocation.kind, allocation.index))
         if slot is not None:
@@ -360,7 +360,7 @@ class RecordedSteps:
         return start, start + max(allocation.size, 1)
 
     def _given(self, number: int, offset: int) -> int:
-        """What a kernel is given of a value: where it is, or the word that says where it is."""
+        """A kernel's argument for a value: its address, or that of the word that holds it."""
         allocation = self.emitted.allocations[number]
         slot = self._slots.get((allocation.kind, allocation.index))
         if slot is not None:
@@ -368,7 +368,7 @@ class RecordedSteps:
         return self._fixed(allocation) + offset
 
     def _fixed(self, allocation: Allocation) -> int:
-        """Where memory is that stays where it is."""
+        """The address of fixed memory."""
         if allocation.kind == "arena":
             return self._arena.address + allocation.index
         if allocation.kind == "constant":
@@ -382,7 +382,7 @@ class RecordedSteps:
             cell[...] = array
 
     def place(self, addresses: Sequence[int]) -> None:
-        """Let the next runs find the inputs and results that they are brought at addresses."""
+        """Set the addresses of moving inputs and results for the next runs."""
         self._words[self._first :] = addresses
         self._device.fill(self._words, self._table)
         self._sent = None
@@ -424,7 +424,7 @@ class RecordedSteps:
         return self._error() if self.emitted.failures else None
 
     def _error(self) -> Exception | None:
-        """What is wrong with the data, if something is."""
+        """The error of bad data, if any was found."""
         return found_by(
             self._device.read(self._status.address, self._status_words), self.emitted.failures
         )

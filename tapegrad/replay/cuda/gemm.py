@@ -1,8 +1,8 @@
-"""Products as a BLAS takes them: matrices by columns, with a distance between columns.
+"""Products as a BLAS takes them: column-major matrices with leading dimensions.
 
-Comes in: a `Product`. Goes out: `MatrixProduct`s, each a batch of equal distances, in the terms of
-cuBLASLt. What is in memory by rows is, read by columns, the transpose: so out = x @ y by rows is
-computed as out.T = y.T @ x.T by columns. Called by devices.
+Comes in: a `Product`. Goes out: `MatrixProduct`s, each a strided batch, in the terms of cuBLASLt. A
+row-major matrix is, read column-major, its transpose. So out = x @ y in row-major order is computed
+as out.T = y.T @ x.T in column-major order. Called by devices.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from ..ir.program import Access, Product
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """An operand by columns: its first element, whether it is transposed, and distances."""
+    """A column-major operand: its first element, whether it is transposed, and strides."""
 
     offset: int  # elements from the beginning of the value
     transposed: bool
-    column: int  # elements from one column of what is in memory to the next
-    batch: int  # elements from one matrix to the next
+    column: int  # stride of columns in memory, in elements: the leading dimension
+    batch: int  # stride of matrices, in elements
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixProduct:
-    """out (rows x columns) = left @ right for each of a batch, all by columns."""
+    """out (rows x columns) = left @ right for each of a batch, all column-major."""
 
     rows: int
     columns: int
@@ -38,7 +38,10 @@ class MatrixProduct:
 
 
 def by_columns(rows: int, columns: int, strides: tuple[int, int]) -> tuple[bool, int] | None:
-    """Whether a matrix is a transposed one by columns, and the distance; None if it is neither."""
+    """Whether a matrix is transposed if read column-major, and its leading dimension; else None.
+
+    None means that neither its rows nor its columns are contiguous.
+    """
     down, across = strides
     if (down == 1 or rows == 1) and (across >= rows or columns == 1):
         return False, max(across, rows)
@@ -48,7 +51,7 @@ def by_columns(rows: int, columns: int, strides: tuple[int, int]) -> tuple[bool,
 
 
 def matrix_products(product: Product) -> list[MatrixProduct]:
-    """What a BLAS is asked for: one product if its batches have equal distances, else several."""
+    """The calls of a BLAS: one if the batch dimensions have a common stride, else several."""
     rows, inner, columns = product.rows, product.inner, product.columns
     shapes = ((inner, columns), (rows, inner), (rows, columns))
     operands = (product.y, product.x, product.out)
@@ -76,7 +79,7 @@ def matrix_products(product: Product) -> list[MatrixProduct]:
 def _batches(
     product: Product, operands: tuple[Access, ...]
 ) -> tuple[list[int], int, tuple[int, ...]]:
-    """The dimensions that are gone through, and the batch that the others make together."""
+    """The batch dimensions that need a call per index, and the strided batch of the others."""
     batch = [d for d, n in enumerate(product.batch) if n != 1]
     count = 1
     distances: tuple[int, ...] = (0, 0, 0)

@@ -1,8 +1,8 @@
 """A GPU as a `GridDevice`: the driver, cuBLASLt, and CuPy for memory and arrays.
 
-Comes in: what `executable.py` asks of a device. Goes out: graphs of the driver. Steps are recorded
-in a stream of their own and run in the one that CuPy has as its current stream, so they come after
-what eager code has put there, and nobody waits. Called by `target.py`.
+Comes in: the calls of `executable.py` and `direct.py`. Goes out: graphs of the driver. Steps are
+recorded in a stream of their own and run in CuPy's current stream, so they run after eager code's
+earlier work there, and the host need not wait. Called by `target.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .limits import Limits
 
 
 class GPUMemory:
-    """Bytes of a GPU, from CuPy's pool."""
+    """GPU memory from CuPy's pool."""
 
     def __init__(self, size: int) -> None:
         self._pointer = cupy().cuda.alloc(max(size, 1))
@@ -35,7 +35,7 @@ class GPUMemory:
 
 
 class Graph:
-    """Recorded steps; `parts` are what they need as long as they exist."""
+    """Recorded steps; `parts` are the objects that they need as long as they exist."""
 
     def __init__(self, handle: int, parts: list[Any]) -> None:
         self.handle, self._parts = handle, parts
@@ -46,10 +46,10 @@ class Graph:
 
 
 class Turn(NamedTuple):
-    """The stream that something ran in, and the place after it.
+    """The stream of some work, and a mark after the work.
 
-    A stream may be gone when somebody asks, so the place is known; except in the default stream,
-    which always exists.
+    The mark is made at once, because the stream may be gone later; the default stream needs none,
+    because it always exists.
     """
 
     stream: int
@@ -57,7 +57,7 @@ class Turn(NamedTuple):
 
 
 class RecordedStep(NamedTuple):
-    """Work for the stream of recordings, given scratch memory if it has a slot there."""
+    """Work for the stream of recordings; its argument is scratch memory if it has a slot."""
 
     work: Callable[[int], None]
     waits: list[int]
@@ -81,17 +81,17 @@ class GPU:
         self._capability = (major, minor)
         self._version = int(self._cupy.cuda.runtime.driverGetVersion())
         self._lock = locks.new()
-        #: of what is being recorded: its steps, those that the next one waits for, what they need
-        #: as long as they exist, and how many bytes libraries leave between their kernels
+        #: of the current recording: its steps, those that the next one waits for, objects that they
+        #: need as long as they exist, and the largest workspace of a library call in bytes
         self._steps: list[RecordedStep] = []
         self._waits: list[int] = []
         self._parts: list[Any] = []
         self._workspace = 0
-        #: the last step that was given each piece of scratch memory; -1 if none was
+        #: the last step that uses each workspace; -1 if none does
         self._users: list[int] = []
-        #: by what decides them: plans of attention
+        #: plans of attention, by all that they depend on
         self._plans: dict[Any, cudnn.AttentionPlan] = {}
-        #: by stream: the state of cuDNN
+        #: handles of cuDNN, by stream
         self._handles: dict[int, Any] = {}
         self._threads = threading.local()
 
@@ -138,7 +138,7 @@ class GPU:
     def view(self, address: int, view: View) -> Any:
         dtype = view.root.dtype
         size = int(dtype.itemsize)
-        # CuPy asks for the bytes of memory only to refuse what is too small.
+        # CuPy uses the size only to check that memory is large enough.
         memory = self._cupy.cuda.UnownedMemory(address, 1 << 48, self, self.index)
         pointer = self._cupy.cuda.MemoryPointer(memory, view.offset * size)
         strides = tuple(s * size for s in view.strides)
@@ -148,7 +148,7 @@ class GPU:
         """The stream that eager code uses now."""
         return int(self._cupy.cuda.get_current_stream().ptr)
 
-    # -- what can be recorded ----------------------------------------------------------------
+    # -- steps that can be recorded ----------------------------------------------------------
 
     def after(self, steps: Sequence[int]) -> None:
         self._waits = list(steps)
@@ -185,14 +185,14 @@ class GPU:
         self._add(work, max(choice.workspace for _, _, choice in calls))
 
     def _prepared(self, product: Product) -> list[blaslt.Prepared]:
-        """The calls of the library that compute a product."""
+        """The library calls that compute a product."""
         dtypes = (product.x.value.dtype, product.out.value.dtype)
         return [
             blaslt.Prepared(call, *dtypes, switches.precision) for call in matrix_products(product)
         ]
 
     def _choice(self, prepared: blaslt.Prepared, alignment: int) -> blaslt.Algorithm:
-        """The algorithm for a product of matrices so aligned."""
+        """The algorithm for a product, for addresses of this alignment."""
         found = prepared.choices(self._products, 1, alignment)
         if not found:
             raise RuntimeError(f"cuBLAS has no algorithm for {prepared.call}")
@@ -212,13 +212,13 @@ class GPU:
         return self._plans[key]
 
     def _attention_handle(self, stream: int) -> Any:
-        """The state of cuDNN that puts work into a stream."""
+        """The handle of cuDNN for a stream."""
         if stream not in self._handles:
             self._handles[stream] = cudnn.new_handle(stream)
         return self._handles[stream]
 
     def _add(self, work: Callable[[int], None], workspace: int = 0) -> None:
-        """A step that is given scratch memory; few steps at a time have some."""
+        """Record a step; if it needs a workspace, it waits for the last user of the oldest one."""
         waits, number = set(self._waits), len(self._steps)
         slot = None
         if workspace:
@@ -277,7 +277,7 @@ class GPU:
 
         return run
 
-    # -- running what was recorded -----------------------------------------------------------
+    # -- running a recording -----------------------------------------------------------------
 
     def record(self, work: Callable[[], None]) -> Graph:
         with self._lock:
@@ -327,7 +327,7 @@ class GPU:
 
     def limits(self) -> Limits:
         facts = self._cupy.cuda.Device(self.index).attributes
-        # Kilohertz; memory moves twice in each cycle of its clock.
+        # Clock rates are in kHz; memory transfers data twice per cycle.
         moved = 2e3 * facts["MemoryClockRate"] * facts["GlobalMemoryBusWidth"] / 8
         return Limits(
             moved, 1e3 * facts["ClockRate"] * facts["MultiProcessorCount"], self._capability
@@ -336,7 +336,7 @@ class GPU:
     def seconds(self, recorded: Graph) -> float:
         stream = self.stream()
         times = []
-        for _ in range(tuning.MEASURING_ROUNDS + 1):  # the first one comes too early: it wakes up
+        for _ in range(tuning.MEASURING_ROUNDS + 1):  # one more, because the first is a warm-up
             with driver.Stopwatch(stream) as stopwatch:
                 driver.run_graph(recorded.handle, stream)
             times.append(stopwatch.seconds())
@@ -349,7 +349,7 @@ class GPU:
 
 
 def _places(attention: Attention, addresses: Sequence[int]) -> list[int]:
-    """Where the operands and results of attention begin, of values at some addresses."""
+    """The addresses of attention's operands and results, given those of their values."""
     accesses = (*attention.operands, *attention.results)
     return [
         address + access.offset * int(access.value.dtype.itemsize)
@@ -371,5 +371,5 @@ def _counting() -> str:
 
 @functools.cache
 def gpu(index: int) -> GPU:
-    """The GPU of an index."""
+    """The GPU with an index."""
     return GPU(index)

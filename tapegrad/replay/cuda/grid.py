@@ -1,11 +1,11 @@
 """Grids: the text of a kernel whose blocks of threads do the same work on different elements.
 
-Comes in: what one thread does, written with the methods of `Code`, in phases. All threads of a
-block end a phase before one of them begins the next, and what they leave for each other lies in
-memory that the block shares. Goes out: the text of a kernel. There are two kinds of grids with one
-interface: `DeviceGrid` writes a kernel of a GPU, where a phase begins with a barrier; `HostGrid`
-writes a function of the CPU, where a phase is a loop over the threads of a block. So everything
-that is written with grids is tested without a GPU. Called by `loops.py`.
+Comes in: the code of one thread, written with the methods of `Code`, in phases. All threads of a
+block end a phase before any of them begins the next, and exchange data in the block's shared
+memory. Goes out: the text of a kernel. There are two kinds of grids with one interface:
+`DeviceGrid` writes a kernel of a GPU, in which a phase begins with a barrier; `HostGrid` writes a
+function of the CPU, in which a phase is a loop over the threads of a block. So all code written
+with grids can be tested without a GPU. Called by `loops.py`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any, NamedTuple, Protocol
 
 from ..native.code import Code, memory_type
 
-#: the number of the metadata that says how many threads a kernel has: above those of loops
+#: the number of the metadata for a kernel's thread count: above those of loops
 _LIMIT = 1 << 20
 
-#: what functions of the C library have before their names in the library for GPUs
+#: the prefix of C library functions in the library for GPUs
 LIBRARY_PREFIX = "__nv_"
 
 
 class GridCode(Code):
-    """Text of a kernel: what may fail also says so where all later kernels look."""
+    """Text of a kernel; a failure also sets the word that all later kernels check."""
 
     def fail(self, condition: str, failure: int) -> None:
         self.fails = True
@@ -34,46 +34,46 @@ class GridCode(Code):
 
 
 class DeviceCode(GridCode):
-    """Text for a GPU, which has functions in a library of its own (libdevice)."""
+    """Text for a GPU, whose C library is libdevice."""
 
     def library(self, name: str, single: bool) -> str:
         return f"{LIBRARY_PREFIX}{name}{'f' if single else ''}"
 
     def quotient(self, x: str, y: str) -> str:
-        # An exact one has a branch, and nothing is read ahead of that.
+        # An exact quotient has a branch, and LLVM hoists no loads above it.
         return self.call("float", "llvm.nvvm.div.approx.f", ("float", x), ("float", y))
 
 
 class KernelParameter(NamedTuple):
-    """What a kernel is given: the address of memory, or of a word that holds one, or a number."""
+    """A parameter of a kernel: an address, the address of a word that holds one, or a number."""
 
     name: str
-    #: whether no other parameter leads to the same bytes
+    #: whether it aliases no other parameter
     apart: bool = True
-    #: whether the address is found when the kernel runs, because it changes from run to run: then
-    #: the parameter is the address of the word that holds it, and the memory begins `offset` bytes
-    #: from there
+    #: whether the kernel looks up the address when it runs, because the memory moves: then the
+    #: parameter is the address of the word that holds it, and the memory begins `offset` bytes
+    #: behind that address
     found: bool = False
     offset: int = 0
-    #: whether the parameter is no address but a word with the bytes of one number, which the body
-    #: reads as if it were in memory
+    #: whether it is a word with the bytes of one number, which the body reads as if it were in
+    #: memory
     held: bool = False
-    #: whether it is a whole number, such as a size
+    #: whether it is an integer, such as a size
     whole: bool = False
 
     def declared(self) -> str:
-        """The parameter of the body of a kernel."""
+        """The declaration of the body's parameter."""
         if self.whole:
             return f"i64 {self.name}"
         return f"ptr{' noalias' * self.apart} {self.name}"
 
     @property
     def kind(self) -> str:
-        """The type of what the kernel itself is given."""
+        """The type of the kernel's own parameter."""
         return "i64" if self.held or self.whole else "ptr"
 
     def passed_on(self, code: Code, given: str, space: str) -> str:
-        """What the body gets for what the kernel was given."""
+        """The body's argument, made of the kernel's argument `given`."""
         if self.whole:
             return f"i64 {given}"
         if self.held:
@@ -97,27 +97,27 @@ class Grid(Protocol):
     threads: int
 
     def guard(self) -> None:
-        """Do nothing from here on if a kernel has found bad data."""
+        """Skip all that follows if a kernel has found bad data."""
 
     def phase(self, in_warp: bool = False) -> Any:
-        """A context in which all threads of a block do something; gives the number of the thread.
+        """A context whose code all threads of a block run; gives the number of the thread.
 
-        If it is enough that the 32 threads of each warp have ended the phase before, it is
-        `in_warp`. Nothing that a thread has in registers lasts from one phase to the next.
+        With `in_warp`, only the 32 threads of a warp wait for each other to end the phase before.
+        Registers of a thread do not last from one phase to the next.
         """
 
     def shared(self, dtype: Any, count: int) -> str:
         """A pointer to `count` elements that the threads of a block share."""
 
     def add(self, pointer: str, dtype: Any, text: str) -> None:
-        """Add to an element that other threads may add to at the same time."""
+        """Add to an element atomically."""
 
     def text(self, parameters: list[KernelParameter]) -> str:
-        """The text of the kernel, which the parameters are given to."""
+        """The text of the kernel with these parameters."""
 
 
 class _Guarded:
-    """What both kinds of grids do when they begin and end."""
+    """The common part of both kinds of grids."""
 
     code: Code
 
@@ -172,7 +172,7 @@ class DeviceGrid(_Guarded):
         given = ", ".join(parameter.declared() for parameter in parameters)
         declared = [*self._shared, *sorted(self.code.declared)]
         if any(parameter.found or parameter.held for parameter in parameters):
-            # A function tells LLVM that its pointers are apart, also where it is inlined.
+            # A function's parameters can be `noalias`, which inlining keeps.
             body = self.code.function(f"define internal void @body({given}) alwaysinline nounwind")
             kernel = body + self._entry(parameters)
         else:
@@ -184,7 +184,7 @@ class DeviceGrid(_Guarded):
     def _entry(self, parameters: list[KernelParameter]) -> str:
         """A kernel that looks up addresses."""
         code = Code()
-        # All of this is global memory, which is faster to reach than memory of any kind.
+        # All of it is global memory, which is faster to access than generic addresses.
         found = [p.passed_on(code, p.name, " addrspace(1)") for p in parameters]
         code.line(f"call void @body({', '.join(found)})")
         code.line("ret void")
@@ -193,9 +193,9 @@ class DeviceGrid(_Guarded):
 
 
 class HostGrid(_Guarded):
-    """The same as a function of the CPU for the blocks from `low` to `high`.
+    """The same as a function of the CPU, for the blocks from `low` to `high`.
 
-    It has the interface of all native functions here: see `cpu/kernel.py`.
+    The function has the interface of all kernels of the CPU: see `cpu/kernel.py`.
     """
 
     def __init__(self, threads: int) -> None:

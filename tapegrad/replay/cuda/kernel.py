@@ -1,8 +1,7 @@
-"""Kernels of a grid: what a launch needs to know of one.
+"""Kernels of a grid: all that a launch needs to know of a kernel.
 
-Comes in: the body of a kernel, written by `loops.py`. Goes out: a `GridKernel`: its text, the
-memory that it is given, and how many blocks of threads it runs in. `emit.py` makes launches of
-them.
+Comes in: the body of a kernel, written by `loops.py`. Goes out: a `GridKernel`: its text, its
+pointers, and its numbers of blocks and threads. `emit.py` makes launches of kernels.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from .grid import Grid, KernelParameter
 
 @dataclass(slots=True)
 class GridKernel:
-    """A function of pointers, and its grid.
+    """A kernel and its grid.
 
-    Its parameters are its pointers; the word of its own status, if it checks data; the word that
-    says whether any kernel has found bad data, if it checks or is guarded; its partial results; and
-    its numbers. A guarded kernel does nothing once bad data were found.
+    Its parameters are its pointers; its own status word, if it checks data; the word that is set
+    once any kernel has found bad data, if it checks or is guarded; its partial results; and its
+    numbers. A guarded kernel does nothing once bad data were found.
     """
 
     what: str
@@ -31,7 +30,7 @@ class GridKernel:
     guarded: bool = False
     #: bytes of scratch memory for each of its partial results
     partials: list[int] = field(default_factory=list)
-    #: sizes and strides that are not in the text
+    #: sizes and strides that are parameters rather than constants in the text
     numbers: list[int] = field(default_factory=list)
 
 
@@ -44,7 +43,7 @@ def parameters(
     partials: int,
     numbers: int,
 ) -> list[KernelParameter]:
-    """The parameters of a kernel; those of values that move are looked up when it runs."""
+    """The parameters of a kernel; it looks up the addresses of values that move."""
     found = [
         KernelParameter(
             f"%p{i}",
@@ -61,11 +60,11 @@ def parameters(
 
 
 def unravelled(grid: Grid, flat: str, sizes: list[str], total: int) -> list[str]:
-    """The indices of the element at a position, counted row by row; there are `total` of them."""
+    """The indices of the element at a flat row-major position; there are `total` elements."""
     code = grid.code
     if len(sizes) == 1:
         return [flat]
-    # Divisions of 32 bits are several times as fast.
+    # 32-bit divisions are several times as fast as 64-bit ones.
     kind = "i32" if total < 1 << 31 else "i64"
     rest = flat if kind == "i64" else code.value(f"trunc i64 {flat} to i32")
     indices: list[str] = []

@@ -1,6 +1,6 @@
-"""Limits: how many bytes and operations a GPU can do with in a second, from its own facts.
+"""Limits: the peak rates of a GPU, in bytes and operations per second.
 
-Comes in: what the driver tells about a GPU. Goes out: a `Limits`, with which `explain()` compares
+Comes in: a GPU's attributes from the driver. Goes out: a `Limits`, with which `explain()` compares
 the time of each step. Rates of products are those of NVIDIA's tensor cores without sparsity.
 """
 
@@ -14,7 +14,7 @@ from ...core import dtypes
 from ...core.switches import switches
 from ..ir.program import Attention, Instruction, Product
 
-#: by compute capability and kind of factors: operations of one multiprocessor in each cycle
+#: operations of one multiprocessor per cycle, by compute capability and kind of factors
 _OPERATIONS = {
     (8, 0): {"half": 2048, "tf32": 1024, "float32": 128, "float64": 128},
     (9, 0): {"half": 4096, "tf32": 2048, "float32": 256, "float64": 256},
@@ -22,15 +22,15 @@ _OPERATIONS = {
 
 
 class Limits(NamedTuple):
-    """What a GPU can reach at most."""
+    """The peak rates of a GPU."""
 
     bytes_per_second: float
-    #: cycles of all multiprocessors in a second
+    #: cycles per second, summed over all multiprocessors
     cycles_per_second: float
     capability: tuple[int, int]
 
     def operations_per_second(self, instruction: Instruction) -> float | None:
-        """Multiplications and additions of products; None where that is not known."""
+        """Multiplications and additions of products per second; None if unknown."""
         rates = _OPERATIONS.get(self.capability)
         if rates is None or not isinstance(instruction, (Product, Attention)):
             return None

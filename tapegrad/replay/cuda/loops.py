@@ -1,17 +1,17 @@
 """Loops: the kernels of one `Loop` for a grid of threads.
 
 Comes in: a `Loop` and the memory of its values. Goes out: a `GridKernel`, or two for a reduction in
-parts. Called by `emit.py`. What a thread does:
+parts. Called by `emit.py`. A thread computes:
 
-    no fold      some elements, one block's worth apart, so that neighbours read neighbours
-    fold         every so-manieth element of one result; the threads of a result add up what they
-                 have in shared memory. Where the last dimension is folded, neighbours are threads
-                 of one result; where it is kept, neighbours have neighbouring results.
-    in parts     the same for a part of a result's elements; a second kernel adds up the parts
+    no fold      elements one block's size apart, so that neighbouring threads read neighbours
+    fold         a strided share of one result; the threads of a result then combine their shares in
+                 shared memory. If the last dimension is folded, neighbouring threads share a
+                 result; if it is kept, they have neighbouring results.
+    in parts     the same for a part of a result's elements; a second kernel combines the parts
     scan         one line, from its beginning to its end
 
-Sizes and strides are in the text: a GPU's compiler makes shifts of divisions that it knows. Those
-of general kernels are parameters, so that one text serves eager operations of all sizes.
+Sizes and strides are constants in the text, so that LLVM turns divisions into shifts or products.
+Those of general kernels are parameters, so that one text serves eager operations of all sizes.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ MakeGrid = Callable[[int], Grid]
 
 
 class GridSettings(NamedTuple):
-    """What kernels are written for."""
+    """The settings that kernels are written for."""
 
     make_grid: MakeGrid
-    #: whether sums must not depend on which thread comes first
+    #: whether sums must not depend on the order of threads
     deterministic: bool = False
-    #: values whose memory is elsewhere from run to run
+    #: values whose memory moves from run to run
     moving: frozenset[int] = frozenset()
-    #: values that are one number, which kernels are given itself instead of its memory
+    #: values that are one number, and parameters of kernels themselves, without memory
     held: frozenset[int] = frozenset()
     #: whether sizes and strides are parameters of kernels
     general: bool = False
@@ -91,7 +91,7 @@ class GridWriter(ElementWriter):
         return [self._mapped(dims)]
 
     def _at(self, flat: str, dims: list[int]) -> dict[int, str]:
-        """The indices along some dimensions, of a position among their elements."""
+        """The indices along some dimensions of a flat position among their elements."""
         if not dims:
             return {}
         sizes = [self.number(self.sizes[d]) for d in dims]
@@ -124,7 +124,7 @@ class GridWriter(ElementWriter):
     # -- elements ----------------------------------------------------------------------------
 
     def _mapped(self, dims: list[int]) -> GridKernel:
-        """A thread for each element, or for some of them."""
+        """A thread for each element, or for several."""
         split = self._split(dims)
         total = self._count(split)
         many = total >= tuning.MIN_ELEMENTS_FOR_SEVERAL
@@ -152,7 +152,7 @@ class GridWriter(ElementWriter):
         return self._kernel("map", -(-total // tile))
 
     def _several(self, places: list[dict[int, str]]) -> list[list[Register]]:
-        """Elements at some indices: all is read first, so that memory answers all at once."""
+        """Compute elements at some indices: all loads come first, so that they overlap."""
         reads = [self.reads(indices) for indices in places]
         found = [self.nodes(*given) for given in zip(places, reads, strict=True)]
         for values, indices in zip(found, places, strict=True):
@@ -172,13 +172,13 @@ class GridWriter(ElementWriter):
     def _split(self, dims: list[int]) -> list[int]:
         """The dimensions that threads share: those whose steps write different elements.
 
-        Threads that put values at the same index would leave that of the last one to come.
+        If threads shared the indices of a scatter, values at the same index would race.
         """
         serial = [s.access for s in self.loop.stores if self._is_serial(s)]
         return [d for d in dims if all(self.apart(access, d) for access in serial)]
 
     def _is_serial(self, store: Store) -> bool:
-        """Whether steps may meet at an element in an order that matters."""
+        """Whether several steps may write one element, and their order matters."""
         if not store.adds:
             return bool(store.access.picks)
         return self._settings.deterministic or memory_type(store.access.value.dtype) not in ATOMIC
@@ -193,7 +193,7 @@ class GridWriter(ElementWriter):
     # -- reductions --------------------------------------------------------------------------
 
     def _folded(self, kept: list[int], folds: list[int]) -> list[GridKernel]:
-        """One kernel, or one for the parts of each result and one that adds them up."""
+        """One kernel, or one for the parts of each result and one that combines them."""
         loop = self.loop
         shape = FoldShape(self._count(kept), self._count(folds), along=self.flags[-1])
         dtypes = [running_dtype(fold) for fold in loop.folds]
@@ -247,7 +247,7 @@ class GridWriter(ElementWriter):
     ) -> None:
         """Fold what `elements` gives at positions of a result, and `leave` the totals.
 
-        A thread reads several elements before it folds them: memory answers late.
+        A thread loads several elements before it folds them, to hide the latency of memory.
         """
         code = self._begin(shape.threads)
         grid, folds = self.grid, list(zip(self.loop.folds, dtypes, strict=True))
@@ -270,7 +270,7 @@ class GridWriter(ElementWriter):
             with self._of_thread(shape, lane) as (result, first, end):
                 several, step = tuning.ELEMENTS_PER_FOLDING, shape.lanes
                 if shape.part_length >= several * step:
-                    # So many times several elements, then the rest one by one.
+                    # Groups of several elements first, then the rest one by one.
                     span = code.value(f"sub nsw i64 {end}, {first}")
                     span = code.call("i64", "llvm.smax.i64", ("i64", span), ("i64", "0"))
                     count = code.value(f"add nsw i64 {span}, {step - 1}")
@@ -305,7 +305,7 @@ class GridWriter(ElementWriter):
 
     @contextmanager
     def _of_thread(self, shape: FoldShape, lane: str) -> Iterator[tuple[str, str, str]]:
-        """The result that a thread works for, and the positions from which on and up to which."""
+        """The result that a thread works for, and its first and last position (exclusive)."""
         code, group = self.code, "%block"
         groups, length = self.number(shape.groups, "groups"), self.number(shape.folded, "folded")
         if shape.parts > 1:
@@ -327,7 +327,7 @@ class GridWriter(ElementWriter):
     # -- running sums ------------------------------------------------------------------------
 
     def _scanned(self, kept: list[int], along: list[int]) -> GridKernel:
-        """A line for each thread; each step adds to the one before."""
+        """A line for each thread; each step combines its element with the step before."""
         scan = self.loop.scan
         assert scan is not None
         code, lines = self._begin(tuning.SCAN_THREADS), self._count(kept)
@@ -350,7 +350,7 @@ class GridWriter(ElementWriter):
         return self._kernel("scan", -(-lines // self.grid.threads))
 
     def _running(self, primitive: Any, total: str, value: Register, step: str) -> Register:
-        """The value of a step: that of its element alone in the first one."""
+        """The running value of a step; in the first step, that of its element alone."""
         code = self.code
         cell = code.cell(value.dtype)
         code.store(value, cell)
@@ -360,7 +360,7 @@ class GridWriter(ElementWriter):
         return code.load(cell, value.dtype)
 
 
-#: LLVM types of elements that a GPU adds to in memory, whatever other threads do
+#: LLVM types of elements that a GPU can add to atomically
 ATOMIC = {"float", "double", "i32", "i64"}
 
 
@@ -369,7 +369,7 @@ class FoldShape:
 
     def __init__(self, kept: int, folded: int, along: bool, whole: bool = False) -> None:
         self.kept, self.folded = kept, folded
-        #: whether neighbouring threads work for the same result
+        #: whether neighbouring threads share a result
         self.along = along
         if along:
             short = folded <= tuning.MAX_FOLDED_PER_WARP
@@ -381,7 +381,7 @@ class FoldShape:
         #: whether the threads of a result run in lockstep
         self.in_warp = along and self.lanes == tuning.WARP
         self.threads = tuning.FOLD_THREADS
-        #: results of a block, and how many blocks have all of them
+        #: results per block, and the number of blocks for all results
         self.results = self.threads // self.lanes
         self.groups = max(-(-kept // self.results), 1)
         wanted = -(-tuning.WANTED_BLOCKS // self.groups)
@@ -392,27 +392,27 @@ class FoldShape:
         self.parts = min(wanted, longest) if few and not whole else 1
         self.part_length = -(-max(folded, 1) // self.parts)
         if self.parts > 1:
-            # Parts that begin anywhere would share lines of memory with their neighbours.
+            # Parts that begin anywhere would share cache lines with their neighbours.
             unit = self.lanes * tuning.ELEMENTS_PER_FOLDING
             self.part_length = -(-self.part_length // unit) * unit
         self.parts = max(-(-folded // self.part_length), 1)
         self.blocks = self.groups * self.parts
 
     def fold_lane(self, code: Code, lane: str) -> str:
-        """The number of a thread among those of its result."""
+        """The number of a thread among the threads of its result."""
         if self.along:
             return code.value(f"urem i64 {lane}, {self.lanes}")
         return code.value(f"udiv i64 {lane}, {self.results}")
 
     def kept_lane(self, code: Code, lane: str) -> str:
-        """The number of a thread's result among those of its block."""
+        """The number of a thread's result among the results of its block."""
         if self.along:
             return code.value(f"udiv i64 {lane}, {self.lanes}")
         return code.value(f"urem i64 {lane}, {self.results}")
 
 
 def running_dtype(fold: LoopFold) -> Any:
-    """Sums of float32 run in float64: many threads have few elements each, and wait for memory."""
+    """The dtype of running values: float64 for sums of float32, which wait for memory anyway."""
     dtype = fold.access.value.dtype
     return FLOAT64 if dtype == FLOAT32 and scalar.is_sum(fold.primitive) else dtype
 

@@ -1,7 +1,7 @@
 """A GPU as a `Machine`: what passes ask before they write a loop or a product.
 
 Comes in: the sizes of a product, a dtype. Goes out: that libraries divide sums of products, and
-what they do not compute. Elements are answered for by `native/machine.py`.
+what they cannot compute. `native/machine.py` answers questions about elements.
 """
 
 from __future__ import annotations

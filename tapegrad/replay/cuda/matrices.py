@@ -1,8 +1,8 @@
 """Contractions as products of matrices, so that a library computes them.
 
 Comes in: a `Contraction`, such as a convolution over windows. Goes out: an `Arrangement`: which of
-its dimensions are batches, rows, sums and columns, so that the result is written where it belongs;
-and the strides of operands whose memory already has that order. Called by `emit.py`.
+its dimensions are batches, rows, sums and columns, in the order of the result's memory; and the
+strides of operands whose memory already has that order. Called by `emit.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Dims = tuple[int, ...]
 
 
 class Arrangement(NamedTuple):
-    """Dimensions of a contraction: those of batches, rows, sums and columns of a product."""
+    """The dimensions of a contraction that are batches, rows, sums and columns of a product."""
 
     batch: Dims
     rows: Dims
@@ -29,7 +29,7 @@ class Arrangement(NamedTuple):
 
 
 def arranged(contraction: Contraction) -> Arrangement | None:
-    """How a contraction is a product whose result needs no other order; None if it is not."""
+    """A contraction as a product that writes its result in order; None if it is none."""
     shape, dims = contraction.shape, contraction.dims
     wide = [d for d, n in enumerate(shape) if n > 1]
     in_x, in_y = ({d for d in wide if a.strides[d]} for a in (contraction.x, contraction.y))
@@ -59,7 +59,7 @@ def arranged(contraction: Contraction) -> Arrangement | None:
 
 
 def _run(dims: Sequence[int], wanted: set[int]) -> list[int]:
-    """The last dimensions that are all among those wanted."""
+    """The longest run of wanted dimensions at the end."""
     found: list[int] = []
     for d in reversed(dims):
         if d not in wanted:
@@ -69,7 +69,7 @@ def _run(dims: Sequence[int], wanted: set[int]) -> list[int]:
 
 
 def grouped(access: Access, shape: Shape, groups: Sequence[Dims]) -> Access | None:
-    """An access by groups of dimensions, each seen as one; None if their steps do not allow it."""
+    """An access with each group of dimensions as one; None if their strides do not allow it."""
     found = []
     for group in groups:
         steps = [(access.strides[d], shape[d]) for d in group]

@@ -1,9 +1,9 @@
 """Modules: texts of kernels become functions of a GPU, kept in memory and on disk.
 
 Comes in: texts, each of which defines `@NAME`. Goes out: functions that can be launched. Each text
-is a module of its own. LLVM makes PTX of it, the driver makes instructions of that, and these are
-stored (`cpu/cache.py`) for later processes. Several texts are made at the same time. Called by
-`gpu.py`.
+is a module of its own. LLVM compiles it to PTX, the driver turns that into machine code, and the
+code is stored (`cpu/cache.py`) for later processes. Several texts are compiled at the same time.
+Called by `gpu.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import driver, ptx
 
 
 class GPUFunction:
-    """A kernel that is loaded; its code lives as long as this object."""
+    """A loaded kernel; its code lives as long as this object."""
 
     def __init__(self, code: bytes, name: str) -> None:
         self._module = driver.load(code)
@@ -31,7 +31,7 @@ class GPUFunction:
             driver.unload(self._module)
 
 
-#: by context and name: the kernels that are in use
+#: the kernels in use, by context and name
 _functions: weakref.WeakValueDictionary[tuple[int, str], GPUFunction] = (
     weakref.WeakValueDictionary()
 )
@@ -40,9 +40,9 @@ _functions: weakref.WeakValueDictionary[tuple[int, str], GPUFunction] = (
 def functions(
     texts: Iterable[str], capability: tuple[int, int], version: int
 ) -> dict[str, GPUFunction]:
-    """The kernels of some texts in the current context; made where they are new.
+    """The kernels of some texts in the current context; new ones are compiled.
 
-    The instructions depend on the GPU's capability and on the version of its driver.
+    Their code depends on the GPU's capability and on the version of its driver.
     """
     context = driver.current_context()
     about = repr((jit.circumstances(), capability, version, ptx.VERSION))

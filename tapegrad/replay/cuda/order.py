@@ -1,9 +1,8 @@
 """Order: which steps of a program must wait for which, found from the memory that they use.
 
 Comes in: for each step the ranges of addresses that it reads and writes. Goes out: the earlier
-steps that it must come after, without those that others of them wait for anyway. Steps that need
-not wait for each other may run at the same time on a GPU: many are too small to fill it. Called by
-`executable.py`.
+steps that it must wait for, without those that these already wait for. Independent steps may run at
+the same time on a GPU: many are too small to fill it. Called by `executable.py`.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ Range = tuple[int, int]
 
 
 class MemoryOrder:
-    """What the steps so far have read and written."""
+    """The memory that the steps so far read and write."""
 
     def __init__(self) -> None:
         self._ranges = np.empty((64, 2), np.int64)
         self._steps = np.empty(64, np.int64)
         self._writes = np.empty(64, np.bool_)
         self._count = 0
-        #: for each step: the steps before it, as bits of a number
+        #: for each step: all steps that it waits for, also indirectly, as bits of a number
         self._before: list[int] = []
 
     def add(self, reads: Iterable[Range], writes: Iterable[Range]) -> list[int]:
-        """The steps that a further step must come after; steps are counted from 0."""
+        """Add a step; returns the earlier steps that it must wait for, counted from 0."""
         step = len(self._before)
         accesses = [(x, False) for x in reads] + [(x, True) for x in writes]
         found: set[int] = set()

@@ -1,9 +1,9 @@
 """PTX: the text of a kernel becomes the assembly of a GPU, by LLVM.
 
 Comes in: the text that a `DeviceGrid` wrote, and the compute capability of a GPU. Goes out: PTX,
-which the driver of the GPU turns into its instructions. Functions such as `exp` of float64 come
-from libdevice, a library of LLVM code that NVIDIA's wheels bring (`libdevice` finds it). Called by
-`executable.py`, and by tests, which need no GPU for it.
+which the GPU's driver turns into machine code. Functions such as `exp` of float64 come from
+libdevice, a library of LLVM code in NVIDIA's wheels (`libdevice` finds it). Called by `modules.py`,
+and by tests, which need no GPU for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from ..cpu import jit
 from .grid import LIBRARY_PREFIX
 
-#: the version of PTX: that of CUDA 12.0, which knows GPUs of compute capability 9.0
+#: the version of PTX: that of CUDA 12.0, which supports GPUs of compute capability 9.0
 VERSION = "+ptx80"
 _TRIPLE = "nvptx64-nvidia-cuda"
 _FILE = Path("nvvm", "libdevice", "libdevice.10.bc")
@@ -51,7 +51,7 @@ def libdevice() -> bytes | None:
 
 
 def ptx_of(text: str, capability: tuple[int, int]) -> str:
-    """The PTX of a kernel for GPUs of a compute capability, or newer ones."""
+    """The PTX of a kernel, for GPUs of this compute capability or a newer one."""
     return jit.undisturbed(functools.partial(_assembled, text, capability))
 
 
@@ -73,7 +73,7 @@ def _assembled(text: str, capability: tuple[int, int]) -> str:
 
 
 def _with_library(module: Any, context: Any) -> None:
-    """Join a kernel with the functions of libdevice that it calls."""
+    """Link a kernel with the functions of libdevice that it calls."""
     import llvmlite.binding as llvm
 
     code = libdevice()

@@ -1,12 +1,12 @@
-"""Rows: matrices that lie where cuBLAS likes them, with gaps behind their rows.
+"""Rows: gaps behind the rows of matrices, which align them for cuBLAS.
 
 Comes in: a program after all passes. Goes out: the same program, in which some values of half
 precision have gaps, and the numbers of these values. Called by `executable.py`.
 
-cuBLAS takes six times as long if rows of half precision do not begin at multiples of 16 bytes, as
-those of logits for 50,257 words. The emitter copies such a matrix to rows with gaps, or back. A
-value that only instructions of the program read needs no copy if it lies there from the beginning.
-Where sums of a product go along its rows, the gaps are zeros.
+cuBLAS takes six times as long if rows of half precision are not aligned to 16 bytes, like those of
+logits for 50,257 words. The emitter copies such a matrix to rows with gaps, or back. A value that
+only instructions of the program read needs no copy: it gets gaps from the beginning. If a product
+sums along its rows, the gaps are zeros.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from . import tuning
 
 
 def is_large_half(product: Product) -> bool:
-    """Whether odd rows of a product's matrices cost more than what is done about them."""
+    """Whether unaligned rows of a product's matrices cost more than gaps and padding."""
     sizes = (product.rows, product.inner, product.columns)
     few = size_of(sizes) < tuning.MIN_OPERATIONS_TO_PAD or 1 in sizes
     return not (few or product.batch or int(product.x.value.dtype.itemsize) > 2)
 
 
 def with_gap(count: int) -> int:
-    """The elements of a row and of the gap behind them; one of half precision has two bytes."""
+    """The elements of a row of half precision with its gap, each of two bytes."""
     unit = tuning.ROW_ALIGNMENT // 2
     return -(-count // unit) * unit
 
 
 def with_gaps(program: Program) -> tuple[Program, frozenset[int]]:
-    """A program whose large odd matrices have gaps, and the numbers of these."""
+    """A program whose large unaligned matrices have gaps, and the numbers of these."""
     fixed = {i.value.number for i in program.inputs} | {v.number for v, _ in program.constants}
     fixed |= {value.number for value in program.needed()}
     found = set()
@@ -70,7 +70,7 @@ class _Matrix(NamedTuple):
 
 
 def _odd_matrices(program: Program) -> dict[int, _Matrix]:
-    """By number: the values that products use as matrices with rows at odd places, and only so."""
+    """By number: the values that products use only as one matrix, with unaligned rows."""
     found: dict[int, _Matrix] = {}
     differ = set()
     for product in program.instructions:
@@ -94,7 +94,7 @@ def _odd_matrices(program: Program) -> dict[int, _Matrix]:
 
 
 def _operands(product: Product) -> Iterator[tuple[Access, Shape, int | None]]:
-    """The matrices of a product, their shapes, and along which dimension sums go."""
+    """The matrices of a product, their shapes, and their summed dimensions."""
     yield product.out, (product.rows, product.columns), None
     yield product.x, (product.rows, product.inner), 1
     yield product.y, (product.inner, product.columns), 0
@@ -115,7 +115,7 @@ class _Widening:
         self.new = Value(old.number, (self.rows, self.wide), old.dtype)
 
     def applied(self, program: Program) -> Program | None:
-        """The program with gaps in the value; None if an instruction knows of none."""
+        """The program with gaps in the value; None if an instruction does not allow them."""
         made: list[Instruction] = []
         last = -1
         for instruction in program.instructions:
@@ -161,7 +161,7 @@ class _Widening:
         )
 
     def _by_rows(self, loop: Loop) -> Loop:
-        """A loop in which no dimension goes on from a row to the next."""
+        """A loop in which no dimension runs across several rows."""
         for access in _accesses(loop):
             if access.value.number != self.old.number:
                 continue
@@ -172,13 +172,13 @@ class _Widening:
         return loop
 
     def _moved(self, access: Access, shape: Shape) -> Access:
-        """An access to the same elements, between gaps."""
+        """An access to the same elements in memory with gaps."""
         if any(pick.index.value.number == self.old.number for pick in access.picks):
             raise _NotByRows
         if access.value.number != self.old.number:
             return access
         row, column = divmod(access.offset, self.length)
-        reach = column  # the last place in a row
+        reach = column  # the last position in a row
         strides = []
         for n, step in zip(shape, access.strides, strict=True):
             strides.append(self._step(step))

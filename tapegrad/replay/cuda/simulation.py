@@ -1,7 +1,7 @@
-"""Simulation: programs of a GPU run on the CPU, to be tested where there is no GPU.
+"""Simulation: programs for a GPU run on the CPU, to be tested without a GPU.
 
-Comes in: a recorded program. Goes out: a `GridProgram` on the device of the host. Registered as a
-target by tests.
+Comes in: a recorded program. Goes out: a `GridProgram` on a `HostDevice`. Registered as a target by
+tests.
 """
 
 from __future__ import annotations

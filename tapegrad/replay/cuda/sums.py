@@ -1,8 +1,8 @@
-"""Sums of products as loops: what no library of the GPU computes.
+"""Sums of products as loops, if no library of the GPU computes them.
 
-Comes in: a `Contraction`, or a `Product` whose dtype or sizes no library has. Goes out: a `Loop`
-that multiplies elements and folds the products. There are loops here too for what libraries do not
-know of products: triangles, and sums with what is there. Called by `emit.py`.
+Comes in: a `Contraction`, or a `Product` whose dtype or sizes no library supports. Goes out: a
+`Loop` that multiplies elements and folds the products. Other loops here do parts of products that
+libraries lack: triangles, and addition to old values. Called by `emit.py`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def loop_of_contraction(instruction: Contraction) -> Loop:
     return Loop(instruction.shape, tuple(nodes), (), (fold,), instruction.origins)
 
 
-#: of a row i, a column j and a step k of a sum: what counts
+#: the condition on row i, column j and step k of a sum for a term to count
 _COUNTING = {"out": "(j <= i)", "lower": "(k <= i)", "upper": "(k >= i)"}
 
 
 def loop_of_product(product: Product) -> Loop:
-    """A product; if only a triangle counts, nothing else is looked at."""
+    """A product; terms outside a triangle become zeros."""
     batch = len(product.batch)
     shape = (*product.batch, product.rows, product.columns, product.inner)
 
@@ -65,14 +65,14 @@ def loop_of_product(product: Product) -> Loop:
     return Loop(shape, tuple(nodes), (), (fold,), product.origins)
 
 
-#: of a row i and a column j of a matrix: what counts of it
+#: the condition on row i and column j for an element of a matrix to count
 _KEPT = {"out": "(j <= i)", "lower": "(j <= i)", "upper": "(j >= i)"}
 
 
 def triangle_of(
     to: Access, given: Access, shape: Shape, triangle: str, origins: tuple[Origin, ...]
 ) -> Loop:
-    """A copy of matrices with zeros where they do not count."""
+    """A copy of matrices with zeros outside a triangle."""
     last = len(shape) - 1
     nodes: list[Node] = [Read(given)]
     for d in (last - 1, last):

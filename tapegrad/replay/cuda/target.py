@@ -1,4 +1,4 @@
-"""GPUs as a `Target`: a program becomes kernels and calls of libraries, recorded as one graph.
+"""GPUs as a `Target`: a program becomes kernels and library calls, recorded as one graph.
 
 Comes in: a recorded program on a GPU. Goes out: a `DividedProgram` (`divide.py`). Registered by
 `use/targets.py` under the name "cuda".
@@ -39,7 +39,7 @@ class CUDA:
         return driver.missing() or blaslt.missing()
 
     def device(self, index: int) -> GridDevice:
-        """What runs programs on the GPU of an index."""
+        """The device that runs programs on the GPU with an index."""
         from .gpu import gpu
 
         return gpu(index)

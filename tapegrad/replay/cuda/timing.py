@@ -1,8 +1,8 @@
-"""Timing: how long the steps of a program for a GPU take, measured when somebody asks.
+"""Timing: how long the steps of a program for a GPU take, measured on demand.
 
-Comes in: a `GridProgram`. Goes out: a `StepTiming` for each step, with the bytes and operations
-that it has at least, so that its time can be compared with the limits of the GPU. The program runs
-on copies and on memory of its own, one step at a time, so nobody sees a change. Called by
+Comes in: a `GridProgram`. Goes out: a `StepTiming` for each step, with the least bytes and
+operations that it needs, so that its time can be compared with the limits of the GPU. The program
+runs on copies and on its own memory, one step at a time, so it changes no user's data. Called by
 `use/explain.py`.
 """
 
@@ -31,7 +31,7 @@ from .executable import GridProgram
 
 
 class StepTiming(NamedTuple):
-    """What one step takes: seconds, and the least bytes and operations that it could do with."""
+    """The seconds of one step, and the least bytes and operations that it needs."""
 
     seconds: float
     library: bool
@@ -83,7 +83,7 @@ def measure(program: GridProgram) -> list[StepTiming]:
 
 
 def _made_up(value: Any, given: Input | None) -> Any:
-    """Numbers for memory of a value: integers are zeros, which any index may be."""
+    """Made-up numbers for the memory of a value: integers are zeros, which are valid indices."""
     if given is None:
         return np.zeros(size_of(value.shape), value.dtype)
     steps = [(n - 1) * abs(s) for n, s in zip(value.shape, given.strides, strict=True) if n > 1]
@@ -94,7 +94,7 @@ def _made_up(value: Any, given: Input | None) -> Any:
 
 
 def _bytes(instruction: Instruction) -> int:
-    """Each element that is read or written, once."""
+    """The bytes of all elements that are read or written, each counted once."""
     if isinstance(instruction, Loop):
         reads = [node.access for node in instruction.nodes if isinstance(node, Read)]
         written = [store.access for store in instruction.stores]
