@@ -1,8 +1,8 @@
-"""Windows: weights that fade a piece of a signal out at its ends.
+"""Window functions: weights that fade a piece of a signal out at both ends.
 
-In come a length and the parameters of the window, out comes a new tensor. A window is symmetric, or
-with `sym=False` periodic: then it is that of one more element, without the last. NumPy computes
-them in float64. The older names `hann_window` and others stand in the main namespace.
+Comes in: a length and the parameters of the window. Goes out: a new tensor. A window is symmetric,
+or with `sym=False` periodic: the symmetric one of one more element, without its last. NumPy
+computes in float64. Older names such as `hann_window` are in the main namespace.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 
 class WindowOptions(TypedDict, total=False):
-    """What every window takes besides its own parameters."""
+    """The options of all windows."""
 
     dtype: DTypeLike | None
     layout: Any
@@ -45,7 +45,7 @@ class WindowOptions(TypedDict, total=False):
 
 
 class OlderWindowOptions(WindowOptions, total=False):
-    """What the older names take too, without effect: `pin_memory()` of the result pins it."""
+    """The options of the older names. `pin_memory` has no effect: call the result's method."""
 
     pin_memory: bool
 
@@ -61,7 +61,7 @@ def _window(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A window of M elements; `weights` takes their numbers, and how many a symmetric one has."""
+    """A window of M elements; `weights` takes their indices and the symmetric window's size."""
     if M < 0:
         raise ValueError(f"{name} needs a length of at least 0, got {M}")
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype)
@@ -69,7 +69,7 @@ def _window(
         raise ValueError(f"{name} needs float32 or float64, got {wanted}")
     _check_layout(name, layout)
     whole = M if sym or M <= 1 else M + 1
-    alone = M <= 1 and name != "exponential"  # which may have its centre elsewhere
+    alone = M <= 1 and name != "exponential"  # whose centre may lie elsewhere
     array = np.ones(M) if alone else weights(np.arange(M, dtype=np.float64), whole)
     return finished(np.asarray(array), wanted, device, requires_grad)
 
@@ -139,7 +139,7 @@ def exponential(
     sym: bool = True,
     **options: Unpack[WindowOptions],
 ) -> Tensor:
-    """e^(-|n - center| / tau); a centre can be given if the window is not symmetric.
+    """e^(-|n - center| / tau); `center` can be given only with `sym=False`.
 
     >>> import tapegrad
     >>> tapegrad.signal.windows.exponential(3)
@@ -255,7 +255,7 @@ def kaiser(
 
 
 def nuttall(M: int, *, sym: bool = True, **options: Unpack[WindowOptions]) -> Tensor:
-    """Nuttall's window with low side lobes, of four cosines.
+    """Nuttall's window, which has low side lobes: a sum of four cosine terms.
 
     >>> import tapegrad
     >>> tapegrad.signal.windows.nuttall(3)
@@ -296,7 +296,7 @@ def bartlett_window(
     periodic: bool = True,
     **options: Unpack[OlderWindowOptions],
 ) -> Tensor:
-    """A triangle, periodic unless told otherwise: see `signal.windows.bartlett`."""
+    """A triangle, periodic by default: see `signal.windows.bartlett`."""
     return _periodic("bartlett_window", window_length, periodic, _triangle, **options)
 
 
@@ -305,7 +305,7 @@ def blackman_window(
     periodic: bool = True,
     **options: Unpack[OlderWindowOptions],
 ) -> Tensor:
-    """Blackman's window, periodic unless told otherwise: see `signal.windows.blackman`."""
+    """Blackman's window, periodic by default: see `signal.windows.blackman`."""
 
     def weights(n: Any, whole: int) -> Any:
         return _cosines(n, whole, [0.42, 0.5, 0.08])
@@ -320,7 +320,7 @@ def hamming_window(
     beta: float = 0.46,
     **options: Unpack[OlderWindowOptions],
 ) -> Tensor:
-    """alpha - beta cos(2 pi n / (length - 1)), periodic unless told otherwise."""
+    """alpha - beta cos(2 pi n / length), or with `periodic=False` over length - 1."""
 
     def weights(n: Any, whole: int) -> Any:
         return _cosines(n, whole, [alpha, beta])
@@ -333,7 +333,7 @@ def hann_window(
     periodic: bool = True,
     **options: Unpack[OlderWindowOptions],
 ) -> Tensor:
-    """Hann's window, periodic unless told otherwise: see `signal.windows.hann`."""
+    """Hann's window, periodic by default: see `signal.windows.hann`."""
     return _periodic(
         "hann_window",
         window_length,
@@ -349,7 +349,7 @@ def kaiser_window(
     beta: float = 12.0,
     **options: Unpack[OlderWindowOptions],
 ) -> Tensor:
-    """Kaiser's window, periodic unless told otherwise: see `signal.windows.kaiser`."""
+    """Kaiser's window, periodic by default: see `signal.windows.kaiser`."""
     return _periodic(
         "kaiser_window",
         window_length,

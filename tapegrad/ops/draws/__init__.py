@@ -1,1 +1,1 @@
-"""Random draws from distributions with parameters, and their gradients; loaded at first use."""
+"""Random draws from parametrized distributions, and their gradients; loaded at first use."""

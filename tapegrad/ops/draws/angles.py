@@ -1,7 +1,7 @@
 """Draws of angles around a direction (von Mises), their gradients, and Bessel functions.
 
-As in `moments.py`, the derivative of a sample by its concentration k comes from the distribution
-function, as integrals relative to the density at x:
+As in `moments.py`, the derivative of a sample by its concentration k is computed from the
+distribution function, by integrals relative to the density at x:
 
     angle_moment[n] = int (cos t - cos x)^n e^(k (cos t - cos x)) dt, from the far side of x to x
 
@@ -29,7 +29,7 @@ _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(64)
 _NODES = (_NODES[:, None] + 1) / 2
 _NODE_WEIGHTS = _NODE_WEIGHTS[:, None] / 2
 
-#: exponents below minus this do not count
+#: terms e^x with x below minus this are neglected
 _NEGLIGIBLE = 42.0
 
 
@@ -85,10 +85,10 @@ def _log_bessel_slope(x: Any, order: int) -> Any:
 
 
 def _angle_quantile(k: Any, u: Any) -> Any:
-    """The angle between -pi and pi whose distribution function is u."""
+    """The angle between -pi and pi at which the distribution function is u."""
     special = xp.special(k)
     scale = math.pi * special.ive(0, k)
-    away = np.minimum(1 - np.abs(2 * u - 1), 1.0)  # the probability of larger distances
+    away = np.minimum(1 - np.abs(2 * u - 1), 1.0)  # the probability of a larger distance
     r = np.clip(-special.ndtri(away / 2) / np.sqrt(k + 0.1), 1e-12, math.pi - 1e-12)
     low, high = np.zeros_like(r), np.full_like(r, math.pi)
     for _ in range(60):
@@ -121,7 +121,7 @@ def _angle_slope(k: Any, x: Any) -> Any:
 
 
 def standard_angle(concentration: Tensor) -> Any:
-    """Samples of von Mises distributions around 0, with gradients."""
+    """Samples of von Mises distributions around 0, with gradients for the concentration."""
     shape = tuple(concentration._array.shape)
     u = random_array("uniform", shape, np.float64, device=concentration.device)
     return angle_quantile_(concentration, u)

@@ -1,14 +1,14 @@
 """Gradients of samples by their parameters, from integrals of the density.
 
-A sample x of a distribution function F(x; a) moves with its parameter by dx/da = -F_a / F_x, if the
-same uniform number drew it. F_a is an integral of the density times logarithms. Here it is computed
-relative to the density at x, over one side of x, as powers of logarithms under the integral:
+For a fixed uniform number, the sample x of a distribution function F(x; a) has the derivative
+dx/da = -F_a / F_x by its parameter. F_a is an integral of the density times logarithms. Here it is
+computed relative to the density at x, over one side of x, from integrals with powers of logarithms:
 
     gamma_moment[n] = int_0^x log(t/x)^n (t/x)^a e^(x-t) dt/t
 
-and likewise for beta distributions. The integral over the other side, negated, obeys the same
-equations, so each element takes the side on which the integrand only decreases. Derivatives by a
-raise n by one, and those by x are sums of such moments: so all orders of derivative exist.
+and likewise for beta distributions. The negated integral over the other side satisfies the same
+equations, so each element uses the side on which the integrand only decreases. Derivatives by a
+raise n by one, and those by x are sums of such moments, so derivatives of all orders exist.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _V = np.arange(-3.6, 3.85, 1 / 24)
 _POINTS = np.exp(_V - np.exp(-_V))
 _WEIGHTS = _POINTS * (1 + np.exp(-_V)) / 24
 
-#: elements whose integrands are computed at a time: a few MB
+#: elements whose integrands are computed at once: they take a few MB
 _CHUNK = 1 << 12
 
 
@@ -45,7 +45,7 @@ def _width(start: Any, exponent: Any) -> Any:
 
 
 def in_chunks(function: Any, *arrays: Any) -> Any:
-    """A function of flat float64 arrays, for arrays of any dtype that broadcast."""
+    """Apply a function of flat float64 arrays to broadcast arrays of any dtype, in chunks."""
     whole = np.broadcast_arrays(*arrays)
     dtype = np.result_type(*(a.dtype for a in whole))
     flat = [np.ravel(a).astype(np.float64) for a in whole]
@@ -57,7 +57,7 @@ def in_chunks(function: Any, *arrays: Any) -> Any:
 
 
 def _gamma_moments(a: Any, x: Any, orders: tuple[int, ...]) -> list[Any]:
-    """int log(t/x)^n (t/x)^a e^(x-t) dt/t from 0 to x, or minus that from x on, for each n."""
+    """int log(t/x)^n (t/x)^a e^(x-t) dt/t from 0 to x, or minus that from x to inf, for each n."""
     side = np.where(x > a, 1.0, -1.0)
 
     def exponent(s: Any) -> Any:
@@ -110,7 +110,7 @@ gamma_moment_: Primitive = define(
 
 
 def _lower_moment(a: Any, x: Any, n: int) -> Any:
-    """What the derivative by x has besides the moment itself, times -x."""
+    """The term of the derivative by x that is no multiple of the moment itself, times -x."""
     return n * gamma_moment_(a, x, n=n - 1) if n else -1.0
 
 
@@ -169,7 +169,7 @@ def _gamma_cdf(a: Any, x: Any) -> Any:
     return in_chunks(special.gammainc, a, x)
 
 
-#: the probability that a standard gamma distribution with concentration a gives at most x
+#: the distribution function of a standard gamma distribution with concentration a, at x
 gamma_cdf_: Primitive = define(
     "gamma_cdf",
     _gamma_cdf,

@@ -1,9 +1,9 @@
 """Draws by quantile functions: a uniform number becomes a sample of a distribution.
 
-In come parameters and uniform numbers, out come samples, as pure primitives: the only random part
-is the draw of uniform numbers (`ops/drawing.py`), which tapes and compiled functions repeat. SciPy
-computes the quantiles. Gradients reach the parameters of gamma and Dirichlet distributions
-(`moments.py`).
+Comes in: parameters and uniform numbers. Goes out: samples. The primitives here are pure: the only
+random part is the draw of uniform numbers (`ops/drawing.py`), which tapes and compiled functions
+repeat. SciPy computes the quantiles. The parameters of gamma and Dirichlet distributions get
+gradients (`moments.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _wide(u: Any) -> Any:
-    """Uniform numbers in (0, 1): the draw may give 0, whose quantile may be infinite."""
+    """Uniform numbers moved away from 0, whose quantile may be infinite."""
     return np.asarray(u, np.float64) + 2.0**-54
 
 
@@ -50,7 +50,7 @@ gamma_quantile_: Primitive = define(
 
 
 def _standard_gamma(input: Tensor, generator: Generator | None = None) -> Any:
-    """Samples of gamma distributions with rate 1; gradients reach the concentration."""
+    """Samples of gamma distributions with rate 1, with gradients for the concentration."""
     shape = tuple(input._array.shape)
     u = random_array("uniform", shape, np.float64, generator, device=input.device)
     return gamma_quantile_(input, u)
@@ -62,9 +62,9 @@ def _standard_gamma_grad(input: Tensor, output: Tensor) -> Any:
 
 
 def _dirichlet_draw(alpha: Any, u: Any, v: Any) -> Any:
-    """Gamma samples of the parts, normalized.
+    """Normalized gamma samples.
 
-    They are logarithms, as those of small concentrations may be less than the least number:
+    They are computed as logarithms, because samples of small concentrations may underflow:
     a sample with concentration a is one with a + 1 times v^(1/a).
     """
     a = np.asarray(alpha, np.float64)
@@ -105,7 +105,7 @@ def _dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor) -> Any:
 
 
 def _first_with(u: Any, found: Any, cdf: Any) -> Any:
-    """The least integer whose distribution function is at least u, near one that was found."""
+    """The smallest integer whose distribution function is at least u, near the estimate `found`."""
     k = np.ceil(found)
     before = np.maximum(k - 1, 0)
     return np.where(cdf(before) >= u, before, np.where(cdf(k) >= u, k, k + 1))
@@ -133,7 +133,7 @@ poisson_quantile_: Primitive = define(
 
 
 def poisson(input: Tensor, generator: Generator | None = None) -> Any:
-    """Random counts with the given rates, of the rates' dtype."""
+    """Samples of Poisson distributions with the given rates, in the rates' dtype."""
     if not input.dtype.is_floating_point:
         raise NotImplementedError(f'"poisson_cpu" not implemented for {input.dtype}')
     shape = tuple(input._array.shape)
@@ -173,7 +173,7 @@ binomial_quantile_: Primitive = define(
 
 
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Any:
-    """Random numbers of successes in `count` trials with the probability `prob`."""
+    """Random numbers of successes in `count` trials that succeed with probability `prob`."""
     shape = np.broadcast_shapes(count._array.shape, prob._array.shape)
     u = random_array("uniform", shape, np.float64, generator, device=prob.device)
     return binomial_quantile_(count.detach(), prob.detach(), u)

@@ -1,1 +1,1 @@
-"""Decompositions of matrices and what is made of them."""
+"""Decompositions of matrices, and functions computed from them."""

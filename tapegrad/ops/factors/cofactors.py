@@ -1,10 +1,10 @@
-"""The gradient of the adjugate of singular matrices, which have no inverse to write it with.
+"""The gradient of the adjugate of singular matrices, where formulas with the inverse fail.
 
-The adjugate of x + t m is a polynomial of t, of a degree below n, so its value at 0 is its mean
-over n or more points of a circle around 0. For x = U S V', let m be U V': the matrices at these
-points have the singular values |s + t|, none of which is 0, and the adjugate is the determinant
-times the inverse there. m and the points are constants, so all of this holds for every derivative
-too. Called by the second derivative of `det`, on real and complex matrices.
+The adjugate of x + t m is a polynomial in t of degree below n, so its value at 0 is its mean over n
+or more equally spaced points of a circle around 0. For x = U S V', let m be U V': at these points
+the matrices have the singular values |s + t|, none of which is 0, so there the adjugate is the
+determinant times the inverse. m and the points are constants, so this also holds for every
+derivative. Called by the second derivative of `det`, on real and complex matrices.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from ..elementwise.complexes import is_complex, real_
 
 
 def _shifts(x: Any) -> Iterator[tuple[Any, float]]:
-    """What makes real or complex matrices regular when it is added, and the weights of the mean."""
+    """Yield the terms to add to matrices to make them regular, with their weights in the mean."""
     module = xp.module(x)
     u, s, vh = module.linalg.svd(x)
     # At this radius neither inverses nor the mean lose digits: (1 + 1 / n) ** n stays below e.
     radius = module.where(s[..., :1] > 0, s[..., :1] / x.shape[-1], 1)[..., None]
     complex_dtype = module.result_type(x.dtype, module.complex64)
-    count = x.shape[-1] | 1  # odd: -1, where s + t may be 0, is none of the points
-    # The points of a real matrix come in pairs of conjugates, whose terms have the same real part.
+    count = x.shape[-1] | 1  # odd, so that -1, where s + t may be 0, is not a point
+    # For real matrices conjugate points give terms with the same real part: one of each pair is
+    # enough.
     needed = count if module.iscomplexobj(x) else count // 2 + 1
     for k in range(needed):
         angle = 2 * math.pi * k / count
@@ -37,7 +38,7 @@ def _shifts(x: Any) -> Iterator[tuple[Any, float]]:
 
 
 def adjugate_gradient(g: Any, x: Any, regular: Callable[[Any, Any], Any]) -> Any:
-    """The gradient of x from that of its adjugate; `regular` is the rule for regular matrices."""
+    """The gradient of x, given that of its adjugate; `regular` is the rule for regular matrices."""
     total: Any = None
     for shift, weight in _shifts(x._array if isinstance(x, Tensor) else x):
         part = regular(g, add(x, wrap(shift)) if isinstance(x, Tensor) else x + shift) * weight

@@ -1,4 +1,4 @@
-"""Eigenvalues of any square matrices: `eig` and `eigvals`, whose results are complex."""
+"""Eigenvalues of general square matrices: `eig` and `eigvals`, whose results are complex."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _eig_gradient(g: Any, L: Any, V: Any, x_dtype: Any) -> tuple[Any]:
     if g_v is not None:
         along = matmul_(adjoint(V), g_v)
         check_phases("linalg.eig", imag_(diagonal_of(along)))
-        lengths = real_(diagonal_of(along))  # vectors keep theirs
+        lengths = real_(diagonal_of(along))  # the length of eigenvectors is fixed
         turned = along - scaled_columns(matmul_(adjoint(V), V), lengths)
         turned = turned / conjugate(differences(L))
         inner = turned if inner is None else inner + turned
@@ -84,7 +84,7 @@ eigvals_: Primitive = define(
 
 @op(module=L, half=False, autocast={"cpu": "full"}, samples=lambda: [Sample(_SQUARES)])
 def eigvals(A: Tensor) -> Any:
-    """The eigenvalues of square matrices, complex and in no order: (..., n, n) gives (..., n).
+    """The complex eigenvalues of square matrices, in no order: (..., n, n) gives (..., n).
 
     >>> import tapegrad
     >>> tapegrad.linalg.eigvals(tapegrad.tensor([[0.0, -1.0], [1.0, 0.0]]))
@@ -101,10 +101,10 @@ def eigvals(A: Tensor) -> Any:
     samples=lambda: [Sample(In(values=_SQUARE.values, grad=False))],
 )
 def eig(A: Tensor) -> Eigenvectors:
-    """Eigenvalues and eigenvectors of square matrices, complex and in no order.
+    """The complex eigenvalues and eigenvectors of square matrices, in no order.
 
-    Each vector has the length 1 and any phase, so that a gradient exists only for a loss that does
-    not depend on the phases.
+    Each vector has length 1 and an arbitrary phase, so a gradient exists only if the loss does not
+    depend on the phases.
 
     >>> import tapegrad
     >>> values, vectors = tapegrad.linalg.eig(tapegrad.tensor([[0.0, -1.0], [1.0, 0.0]]))

@@ -1,4 +1,4 @@
-"""Least squares, pseudo-inverses, ranks and condition numbers: what singular values decide."""
+"""Least squares, pseudo-inverses, ranks and condition numbers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ pinv_: Primitive = define(
 
 
 def _tolerances(what: str, x: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
-    """The tolerances of each matrix as tensors; without any, rtol is eps times the larger side."""
+    """atol and rtol of each matrix as tensors; rtol None is eps * max(m, n), or 0 if atol > 0."""
     lead = tuple(x._array.shape[:-2])
     for name, value in (("atol", atol), ("rtol", rtol)):
         if isinstance(value, Tensor) and value.dtype.is_complex:
@@ -122,8 +122,8 @@ def pinv(
 ) -> Any:
     """The pseudo-inverse of matrices: (..., m, n) gives (..., n, m).
 
-    Singular values up to max(atol, rtol * the largest) count as 0. `rcond` is an older name of
-    `rtol`. With `hermitian`, matrices are symmetric and only the lower triangle is read.
+    Singular values up to max(atol, rtol * the largest) are treated as 0. `rcond` is an older name
+    of `rtol`. With `hermitian`, A is taken as Hermitian: only its lower triangle is read.
 
     >>> import tapegrad
     >>> tapegrad.linalg.pinv(tapegrad.tensor([[2.0, 0.0], [0.0, 0.0]]))
@@ -142,7 +142,7 @@ def pinv(
 
 @op(half=False, autocast={"cpu": "full"}, samples=lambda: [Sample(TALL), Sample(WIDE, 0.1)])
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Any:
-    """PyTorch's older name of `linalg.pinv`, where `rcond` is `rtol`.
+    """The pseudo-inverse: PyTorch's older name of `linalg.pinv`, with `rcond` as `rtol`.
 
     >>> import tapegrad
     >>> tapegrad.pinverse(tapegrad.tensor([[2.0], [0.0]]))
@@ -176,8 +176,8 @@ def matrix_rank(
 ) -> Any:
     """The number of singular values above max(atol, rtol * the largest): (..., m, n) gives (...).
 
-    `tol` is an older name of `atol`, with `rtol` 0. With `hermitian` only the lower triangle of A
-    is read, and eigenvalues count.
+    `tol` is an older name of `atol`, with `rtol` 0. With `hermitian`, A is taken as Hermitian: only
+    its lower triangle is read, and singular values are the absolute values of eigenvalues.
 
     >>> import tapegrad
     >>> tapegrad.linalg.matrix_rank(tapegrad.tensor([[1.0, 2.0], [2.0, 4.0]]))
@@ -211,9 +211,9 @@ def matrix_rank(
     ],
 )
 def cond(A: Tensor, p: Number | str | None = None) -> Any:
-    """The condition number: the norm of matrices times that of their inverses.
+    """The condition number of matrices: the norm of A times the norm of its inverse.
 
-    `p` is an order of `matrix_norm`, 2 if it is None. Singular matrices give infinity.
+    `p` is an order of `matrix_norm`; None means 2. Singular matrices give infinity.
 
     >>> import tapegrad
     >>> tapegrad.linalg.cond(tapegrad.tensor([[2.0, 0.0], [0.0, 8.0]]))
@@ -228,7 +228,7 @@ def cond(A: Tensor, p: Number | str | None = None) -> Any:
         return last / first if p == -2 else first / last
     check_matrix("linalg.cond", A, square=True)
     if not A._array.size:
-        matrix_norm(A.new_zeros((1, 1)), p)  # refuses a wrong order
+        matrix_norm(A.new_zeros((1, 1)), p)  # refuses an invalid order
         return wrap(xp.module(A._array).zeros(A._array.shape[:-2], A._array.dtype))
     inner, info = inverse_ex_(A)
     product = matrix_norm(A, p) * matrix_norm(inner, p)
@@ -240,7 +240,7 @@ def cond(A: Tensor, p: Number | str | None = None) -> Any:
 
 @on_host
 def _lstsq(x: Any, y: Any, *, rcond: float, driver: str) -> Any:
-    """Solutions, ranks and singular values; of drivers without these, zeros."""
+    """Solutions, ranks and singular values; zeros if the driver computes no singular values."""
     *lead, m, n = x.shape
     k = min(m, n)
     if not x.size or not y.size:
@@ -275,7 +275,7 @@ def _lstsq_gradient(g: Any, x: Any, y: Any, rcond: float, needs: Any) -> tuple[A
 
 
 def _constants(x: Any, rcond: float) -> Any:
-    """Tolerances for each matrix, as arrays or Tensors as `x` is."""
+    """atol 0 and rtol `rcond` for each matrix: arrays or Tensors, like `x`."""
     like = x._array if isinstance(x, Tensor) else x
     module = xp.module(like)
     arrays = [module.full(like.shape[:-2], value, np.float64) for value in (0.0, rcond)]
@@ -305,7 +305,7 @@ lstsq_: Primitive = define(
 
 
 class LeastSquares(NamedTuple):
-    """The solution, sums of squared residuals, ranks and singular values; some may be empty."""
+    """The solution; sums of squared residuals, ranks and singular values, which may be empty."""
 
     solution: Tensor
     residuals: Tensor
@@ -328,12 +328,12 @@ class LeastSquares(NamedTuple):
 def lstsq(
     A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> LeastSquares:
-    """The X with the smallest |A @ X - B|, and of those the smallest X.
+    """The X that minimizes |A @ X - B|, the smallest one if there are several.
 
-    `A` is (..., m, n), `B` (..., m, k) or vectors (..., m). `driver` is LAPACK's: "gelsy" unless it
-    is given, "gels" (for matrices of full rank), "gelsd" or "gelss". Residuals are there if m > n
-    and all matrices have full rank, but not with "gelsy"; ranks not with "gels"; singular values
-    with the last two.
+    `A` is (..., m, n), `B` (..., m, k) or vectors (..., m). `driver` is one of LAPACK's: "gelsy"
+    (the default), "gels" (for matrices of full rank), "gelsd" or "gelss". Residuals are returned if
+    m > n and all matrices have full rank, but not with "gelsy"; ranks not with "gels"; singular
+    values only with the last two.
 
     >>> import tapegrad
     >>> a, b = tapegrad.tensor([[1.0], [1.0]]), tapegrad.tensor([[1.0], [3.0]])
@@ -360,7 +360,7 @@ def lstsq(
     cutoff = finfo(A.dtype.to_real()).eps * max(m, n) if rcond is None else float(rcond)
     solution, rank, values = lstsq_(a, b, rcond=cutoff, driver=name)
     residuals = A.new_empty((0,), dtype=A.dtype.to_real())
-    # How many residuals there are depends on data, unless the driver takes full rank for granted.
+    # Whether there are residuals depends on data, unless the driver assumes full rank.
     if m > n and (name == "gels" or (name != "gelsy" and bool((rank == n).all()))):
         apart = matmul_(a, solution) - b
         size = apart.abs() if is_complex(apart) else apart

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LowRank(NamedTuple):
-    """U, S and V with U @ diag(S) @ V.T near the matrix."""
+    """U, S and V of a low-rank approximation U @ diag(S) @ V.mH."""
 
     U: Tensor
     S: Tensor
@@ -45,9 +45,9 @@ def _basis(x: Any, count: int, niter: int) -> Any:
 def svd_lowrank(
     A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None
 ) -> Any:
-    """Nearly the `q` largest singular values of A - M, and their vectors, by random projections.
+    """The approximate `q` largest singular values of A - M and their vectors, by random projection.
 
-    Each of `niter` further iterations makes them more exact.
+    Each of `niter` further iterations improves the approximation.
 
     >>> import tapegrad
     >>> u, s, v = tapegrad.svd_lowrank(tapegrad.tensor([[3.0, 0.0], [0.0, 4.0]]), q=2)
@@ -76,7 +76,7 @@ def svd_lowrank(
     samples=lambda: [Sample((4, 3), 2), Sample((4, 3), 1, False)],
 )
 def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
-    """Nearly the `q` largest principal components of the rows of A, which are centred first.
+    """The approximate `q` largest principal components of the rows of A, which are centred first.
 
     >>> import tapegrad
     >>> u, s, v = tapegrad.pca_lowrank(tapegrad.tensor([[1.0, 0.0], [3.0, 0.0]]), q=1)
@@ -118,9 +118,9 @@ def lobpcg(
 ) -> tuple[Tensor, Tensor]:
     """The `k` largest eigenvalues (or smallest, with `largest=False`) and vectors of A x = l B x.
 
-    Matrices here are dense, so LAPACK computes all eigenvalues and no iteration is needed: what
-    steers PyTorch's iteration (`X` but for its width, `n`, `iK`, `niter`, `tol`, `method`) changes
-    nothing.
+    Matrices here are dense, so LAPACK computes all eigenvalues without iteration. The parameters of
+    PyTorch's iteration (`X` except for its width, `n`, `iK`, `niter`, `tol`, `method`, `ortho_*`)
+    have no effect.
 
     >>> import tapegrad
     >>> values, vectors = tapegrad.lobpcg(tapegrad.tensor([[2.0, 0.0], [0.0, 5.0]]), k=1)
@@ -140,7 +140,7 @@ def lobpcg(
         factor = cholesky(B)
         half = solve_triangular(factor, A, upper=False)
         matrix = solve_triangular(factor, adjoint(half), upper=False)
-    # Of both triangles, which the gradient then is for too: eigh alone reads one of them.
+    # Symmetrize, so that both triangles count and get gradients: eigh alone reads only one.
     values, vectors = eigh((matrix + adjoint(matrix)) / 2)
     if largest is None or largest:
         values, vectors = values.flip(-1), vectors.flip(-1)

@@ -1,6 +1,6 @@
-"""LU and LDL factors: what `solve` computes, to be used several times.
+"""LU and LDL factors of matrices, to solve several systems with one factorization.
 
-LAPACK's pivots count from 1, as in PyTorch: row i was exchanged with row pivots[i] - 1.
+Pivots of LU count from 1, as in LAPACK and PyTorch: row i was exchanged with row pivots[i] - 1.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @on_host
 def _rows_of_pivots(pivots: Any, *, size: int, inverse: bool) -> Any:
-    """The row that exchanges bring to each place, or the place that each row goes to."""
+    """The row that the exchanges move to each position; with `inverse` the position of each row."""
     flat = pivots.reshape((math.prod(pivots.shape[:-1]), pivots.shape[-1]))
     out = np.empty((len(flat), size), np.int64)
     for row, exchanged in zip(out, flat, strict=True):
@@ -67,7 +67,7 @@ pivot_rows_: Primitive = define(
 
 
 def permuted(x: Any, pivots: Any, inverse: bool) -> Any:
-    """Matrices with their rows exchanged as the pivots say, or (`inverse`) back again."""
+    """Matrices with their rows exchanged by the pivots; `inverse` undoes the exchanges."""
     order = pivot_rows_(pivots, size=x.shape[-2], inverse=inverse)
     index = expand_(reshape_(order, shape=(*order.shape, 1)), shape=tuple(x.shape))
     return gather_(x, index, dim=len(x.shape) - 2)
@@ -93,12 +93,12 @@ def _lu_factor(x: Any) -> Any:
 
 
 def _lower(lu: Any, k: int) -> Any:
-    """L of m rows and k columns, without the ones of its diagonal."""
+    """L of m rows and k columns, without its unit diagonal."""
     return tril_(part(lu, columns=(0, k, 1)), k=-1)
 
 
 def _lu_gradient(g: Any, LU: Any, pivots: Any) -> tuple[Any]:
-    """P L'^-1 (tril(L' g_L) + triu(g_U U')) U'^-1 of the square part; the rest solves systems."""
+    """P L'^-1 (tril(L' g_L) + triu(g_U U')) U'^-1 of the square part; systems give the rest."""
     g = g[0]
     m, n = LU.shape[-2:]
     k = min(m, n)
@@ -106,15 +106,15 @@ def _lu_gradient(g: Any, LU: Any, pivots: Any) -> tuple[Any]:
     own = g if m == n else part(g, rows=(0, k, 1), columns=(0, k, 1))
     g_lower, g_upper = tril_(own, k=-1), triu_(own, k=0)
     rest = None
-    if m > n:  # rows beyond: A2 = L2 U
+    if m > n:  # rows below the square part: A2 = L2 U
         low, g_low = (part(x, rows=(k, m, 1)) for x in (LU, g))
         rest = adjoint(solve_triangular_(square, adjoint(g_low), upper=True, unit=False))
         g_upper = g_upper - triu_(matmul_(adjoint(low), rest), k=0)
-    elif n > m:  # columns beyond: A2 = L U2
+    elif n > m:  # columns right of it: A2 = L U2
         right, g_right = (part(x, columns=(k, n, 1)) for x in (LU, g))
         rest = solve_triangular_(adjoint(square), g_right, upper=True, unit=True)
         g_lower = g_lower - tril_(matmul_(rest, adjoint(right)), k=-1)
-    # L' g_L with the ones of L's diagonal, of which g_L has none
+    # L' g_L, where L has a unit diagonal, which gets no gradient
     along = matmul_(adjoint(tril_(square, k=-1)), g_lower) + g_lower
     inner = tril_(along, k=-1) + triu_(matmul_(g_upper, adjoint(triu_(square, k=0))), k=0)
     left = solve_triangular_(adjoint(square), inner, upper=True, unit=True)
@@ -142,14 +142,14 @@ lu_factor_: Primitive = define(
 
 
 class LUFactors(NamedTuple):
-    """L below the diagonal (its own is ones) and U on and above it; which rows were exchanged."""
+    """L below the diagonal (its own diagonal is ones), U on and above it; and the pivots."""
 
     LU: Tensor
     pivots: Tensor
 
 
 class LUFactorsWithInfo(NamedTuple):
-    """The same, and for each matrix 0, or which number of U's diagonal is 0."""
+    """LU factors and pivots; and for each matrix 0, or where U's diagonal is 0, counted from 1."""
 
     LU: Tensor
     pivots: Tensor
@@ -157,7 +157,7 @@ class LUFactorsWithInfo(NamedTuple):
 
 
 class LUParts(NamedTuple):
-    """A permutation P, a lower triangle L and an upper one U: A = P @ L @ U."""
+    """A permutation P, a lower triangular L and an upper triangular U: A = P @ L @ U."""
 
     P: Tensor
     L: Tensor
@@ -178,7 +178,7 @@ def _factor_samples() -> list[Sample]:
 
 @op(module=L, half=False, samples=_factor_samples)
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LUFactorsWithInfo:
-    """LU factors of matrices in one tensor, the exchanged rows, and whether a pivot is 0.
+    """LU factors of matrices in one tensor, the pivots, and whether U has a zero on its diagonal.
 
     >>> import tapegrad
     >>> lu, pivots, info = tapegrad.linalg.lu_factor_ex(tapegrad.tensor([[0.0, 2.0], [3.0, 4.0]]))
@@ -195,7 +195,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
 
 @op(module=L, half=False, samples=_factor_samples)
 def lu_factor(A: Tensor, *, pivot: bool = True) -> LUFactors:
-    """LU factors of matrices in one tensor, and the exchanged rows: for `lu_solve`.
+    """LU factors of matrices in one tensor, and the pivots, for `lu_solve`.
 
     >>> import tapegrad
     >>> a = tapegrad.tensor([[0.0, 2.0], [3.0, 4.0]])
@@ -231,7 +231,7 @@ def _ones_on_diagonal(like: Any, rows: int, columns: int) -> Any:
     samples=lambda: [Sample(SQUARES), Sample(TALL), Sample(WIDE)],
 )
 def lu(A: Tensor, *, pivot: bool = True) -> LUParts:
-    """The LU decomposition of matrices (..., m, n): A = P @ L @ U, P a permutation.
+    """The LU decomposition of matrices (..., m, n): A = P @ L @ U with a permutation P.
 
     >>> import tapegrad
     >>> p, l, u = tapegrad.linalg.lu(tapegrad.tensor([[0.0, 2.0], [3.0, 4.0]]))
@@ -253,7 +253,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> LUParts:
 def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> LUParts:
-    """P, L and U from what `linalg.lu_factor` gives; empty where they are not asked for.
+    """P, L and U from the result of `linalg.lu_factor`; those not requested are empty.
 
     >>> import tapegrad
     >>> a = tapegrad.tensor([[0.0, 2.0], [3.0, 4.0]])
@@ -265,11 +265,11 @@ def lu_unpack(
     return _unpacked(LU_data, pivots, bool(unpack_data), bool(unpack_pivots))
 
 
-turned = adjoint  # where a parameter has that name
+turned = adjoint  # for `lu_solve`, which has a parameter of that name
 
 
 def _checked_pivots(what: str, lu: Any, pivots: Any) -> Any:
-    """Pivots that are rows of the factors, counted from 1."""
+    """The pivots, checked to be int32 and rows of the factors, counted from 1."""
     if pivots._array.dtype != np.int32:
         raise RuntimeError(f"{what} needs pivots of int32, got {pivots.dtype}")
     rows = lu._array.shape[-2]
@@ -299,9 +299,9 @@ def _check_pivots(what: str, lu: Any, pivots: Any) -> Any:
 def lu_solve(
     LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Any:
-    """The X of A @ X = B, from the factors of A that `lu_factor` gives.
+    """The X of A @ X = B, from the factors of A by `lu_factor`.
 
-    With `adjoint` it is that of A.mH @ X = B; without `left`, of X @ A = B.
+    With `adjoint`, the X of A.mH @ X = B; with `left=False`, of X @ A = B.
 
     >>> import tapegrad
     >>> factors = tapegrad.linalg.lu_factor(tapegrad.tensor([[0.0, 2.0], [3.0, 4.0]]))
@@ -348,7 +348,7 @@ def _ldl_factor(x: Any, *, hermitian: bool) -> Any:
 
 
 def _routine(name: str, x: Any, hermitian: bool) -> str:
-    """LAPACK's name of a function of symmetric matrices, or of complex Hermitian ones."""
+    """The name of a LAPACK function for symmetric, or for complex Hermitian, matrices."""
     return f"{'he' if hermitian and numeric.is_complex(x.dtype) else 'sy'}{name}"
 
 
@@ -377,7 +377,7 @@ class LDLFactors(NamedTuple):
 
 
 class LDLFactorsWithInfo(NamedTuple):
-    """The same, and for each matrix 0, or which number of D is 0."""
+    """LDL factors and pivots; and for each matrix 0, or where D is 0, counted from 1."""
 
     LD: Tensor
     pivots: Tensor
@@ -397,7 +397,7 @@ _FLAT_PAIR = In(values=SYMMETRIC_PAIR.values, grad=False)
 def ldl_factor_ex(
     A: Tensor, *, hermitian: bool = False, check_errors: bool = False
 ) -> LDLFactorsWithInfo:
-    """LDL factors of symmetric matrices as LAPACK has them, and whether D is singular; no gradient.
+    """LDL factors of symmetric matrices in LAPACK's form, and whether D is singular; no gradient.
 
     >>> import tapegrad
     >>> tapegrad.linalg.ldl_factor_ex(tapegrad.tensor([[2.0, 1.0], [1.0, 3.0]])).info
@@ -417,7 +417,7 @@ def ldl_factor_ex(
     samples=lambda: [Sample(_FLAT), Sample(_FLAT_PAIR)],
 )
 def ldl_factor(A: Tensor, *, hermitian: bool = False) -> LDLFactors:
-    """LDL factors of symmetric matrices as LAPACK has them, for `ldl_solve`; no gradient.
+    """LDL factors of symmetric matrices in LAPACK's form, for `ldl_solve`; no gradient.
 
     >>> import tapegrad
     >>> factors = tapegrad.linalg.ldl_factor(tapegrad.tensor([[2.0, 0.0], [0.0, 4.0]]))
@@ -460,7 +460,7 @@ ldl_solve_: Primitive = define(
     samples=lambda: [Sample(_FLAT, In(values=[1, 2, 3], kind="int32"), In(3, 2, grad=False))],
 )
 def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Any:
-    """The X of A @ X = B, from the factors of A that `ldl_factor` gives; no gradient.
+    """The X of A @ X = B, from the factors of A by `ldl_factor`; no gradient.
 
     >>> import tapegrad
     >>> factors = tapegrad.linalg.ldl_factor(tapegrad.tensor([[2.0, 0.0], [0.0, 4.0]]))

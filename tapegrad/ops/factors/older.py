@@ -1,4 +1,4 @@
-"""Older names of PyTorch's, outside `linalg`: `svd`, `lu`, `addbmm` and others."""
+"""PyTorch's older names outside `linalg`: `svd`, `lu`, `chain_matmul` and others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OlderSingularValues(NamedTuple):
-    """U, the singular values S, and V: input = U @ diag(S) @ V.T."""
+    """U, the singular values S, and V: input = U @ diag(S) @ V.mH."""
 
     U: Tensor
     S: Tensor
@@ -31,9 +31,10 @@ class OlderSingularValues(NamedTuple):
 
 @op(half=False, autocast={"cpu": "full"}, samples=lambda: [Sample(TALL), Sample(SQUARES, False)])
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> OlderSingularValues:
-    """The singular value decomposition with V, where `linalg.svd` has its transpose.
+    """The singular value decomposition with V, where `linalg.svd` returns Vh = V.mH.
 
-    With `some` there are as many vectors as singular values; without `compute_uv` they are zeros.
+    With `some`, U and V have as many columns as there are singular values; without `compute_uv`
+    they are zeros.
 
     >>> import tapegrad
     >>> tapegrad.svd(tapegrad.tensor([[0.0, 2.0], [1.0, 0.0]])).S
@@ -51,7 +52,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> OlderSingu
 
 @op(half=False, samples=lambda: [Sample(SQUARES), Sample(SQUARES, get_infos=True)], torch=None)
 def lu(input: Tensor, pivot: bool = True, get_infos: bool = False) -> LUFactors | LUFactorsWithInfo:
-    """LU factors in one tensor and the pivots, as `linalg.lu_factor`; with `get_infos`, its info.
+    """LU factors in one tensor and the pivots, as `linalg.lu_factor`; with `get_infos` also info.
 
     >>> import tapegrad
     >>> factors, pivots = tapegrad.lu(tapegrad.tensor([[0.0, 2.0], [3.0, 4.0]]))
@@ -73,7 +74,7 @@ def lu(input: Tensor, pivot: bool = True, get_infos: bool = False) -> LUFactors 
     ],
 )
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Any:
-    """`linalg.lu_solve` with the right side first.
+    """`linalg.lu_solve` with the right-hand side first.
 
     >>> import tapegrad
     >>> factors = tapegrad.linalg.lu_factor(tapegrad.tensor([[0.0, 2.0], [3.0, 4.0]]))
@@ -94,7 +95,7 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Any:
     samples=lambda: [Sample((2, 3), (3, 4), (4, 2)), Sample((2, 3))],
 )
 def chain_matmul(*matrices: Tensor) -> Any:
-    """The product of matrices, in the order that takes the least work: see `linalg.multi_dot`.
+    """The product of matrices in the cheapest order: see `linalg.multi_dot`.
 
     >>> import tapegrad
     >>> a = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]])

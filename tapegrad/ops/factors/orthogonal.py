@@ -1,7 +1,7 @@
-"""Orthogonal factors: `qr`, and products of Householder's reflections.
+"""QR decompositions, and products of Householder reflections.
 
-NumPy's `qr` gives LAPACK's signs, as PyTorch's does. Reflections are applied one after another with
-other operations, which differentiate and compile.
+The signs are LAPACK's, as in PyTorch. Reflections are applied one after another by other
+operations, so they can be differentiated and compiled.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _qr_gradient(g: Any, Q: Any, R: Any, x_shape: Any, mode: str) -> tuple[Any]:
         )
     if m >= n:
         return (_square_qr_gradient(g_q, g_r, Q, R),)
-    # R = [U, W], with Q and U from the first columns: the others are Q W.
+    # R = [U, W]: the first m columns of A are Q U, the others Q W.
     first, rest = part(R, columns=(0, m, 1)), part(R, columns=(m, n, 1))
     g_first = None
     g_rest = zeros_as(rest, shape=tuple(rest.shape))
@@ -127,7 +127,7 @@ def qr(A: Tensor, mode: str = "reduced") -> Orthogonal:
     """The QR decomposition of matrices (..., m, n): A = Q @ R.
 
     With k = min(m, n), Q is (..., m, k) and R (..., k, n). `mode="complete"` gives all m columns
-    of Q, `mode="r"` an empty Q; both have no gradient where m > n, and the latter has none at all.
+    of Q and has no gradient if m > n; `mode="r"` gives an empty Q and never has a gradient.
 
     >>> import tapegrad
     >>> q, r = tapegrad.linalg.qr(tapegrad.tensor([[3.0, 1.0], [4.0, 2.0]]))
@@ -150,7 +150,7 @@ def qr(A: Tensor, mode: str = "reduced") -> Orthogonal:
     samples=lambda: [Sample(TALL), Sample(SQUARES, False)],
 )
 def _older_qr(input: Tensor, some: bool = True) -> Orthogonal:
-    """The QR decomposition, with all columns of Q without `some`; see `linalg.qr`.
+    """The QR decomposition, with all columns of Q if `some=False`; see `linalg.qr`.
 
     >>> import tapegrad
     >>> tapegrad.qr(tapegrad.tensor([[3.0], [4.0]])).R
@@ -169,7 +169,7 @@ def _geqrf(x: Any) -> Any:
     if not x.size:
         return x.copy(), np.zeros((*x.shape[:-2], k), x.dtype)
     raw, tau = np.linalg.qr(x, "raw")
-    # columns in order in memory, as LAPACK wants them
+    # column-major, as LAPACK expects it
     return np.swapaxes(np.ascontiguousarray(raw), -1, -2), tau
 
 
@@ -187,7 +187,7 @@ geqrf_: Primitive = define(
 
 
 class Reflections(NamedTuple):
-    """Reflections below the diagonal of `a`, R on and above it; and the factors of reflections."""
+    """`a` with reflection vectors below its diagonal and R on and above it; and factors `tau`."""
 
     a: Tensor
     tau: Tensor
@@ -201,7 +201,7 @@ class Reflections(NamedTuple):
     samples=lambda: [Sample(In(3, 2, grad=False)), Sample(In(2, 2, 3, grad=False))],
 )
 def geqrf(input: Tensor) -> Reflections:
-    """LAPACK's form of the QR decomposition, for `linalg.householder_product`; no gradient.
+    """The QR decomposition in LAPACK's form, for `linalg.householder_product`; no gradient.
 
     >>> import tapegrad
     >>> a, tau = tapegrad.geqrf(tapegrad.tensor([[3.0, 1.0], [4.0, 2.0]]))
@@ -221,7 +221,7 @@ def _vectors(a: Any, k: int) -> Any:
 
 
 def _reflected(a: Any, tau: Any, x: Any, reverse: bool) -> Any:
-    """Reflections applied to the columns of x: Q @ x, or Q.mH @ x if not in `reverse`."""
+    """Apply the reflections to the columns of x: Q @ x with `reverse`, else Q.mH @ x."""
     k = tau.shape[-1]
     tau = tau if reverse else conjugate(tau)
     v = _vectors(a, k)
@@ -265,9 +265,10 @@ def _check_reflections(what: str, a: Any, tau: Any, tall: bool) -> None:
     ],
 )
 def householder_product(A: Tensor, tau: Tensor) -> Any:
-    """The first columns of a product of reflections I - tau * v @ v.T, as `geqrf` gives them.
+    """The first columns of the product of reflections I - tau * v @ v.mH, in the form of `geqrf`.
 
-    The vector v of each reflection is a column of A below its diagonal, with a one on it.
+    The vector v of each reflection is a column of A below the diagonal, with a one on the diagonal
+    and zeros above it.
 
     >>> import tapegrad
     >>> a, tau = tapegrad.geqrf(tapegrad.tensor([[3.0], [4.0]]))
@@ -280,7 +281,7 @@ def householder_product(A: Tensor, tau: Tensor) -> Any:
     square = padded(A, ((0, 0),) * (A._array.ndim - 1) + ((0, m - n),))
     start = part(identity_like(square), columns=(0, n, 1))
     if not tau._array.size:
-        return start + tril_(A, k=-m)  # zeros, with a history
+        return start + tril_(A, k=-m)  # adds zeros, to give the result a history
     return _reflected(A, tau, start, reverse=True)
 
 
@@ -291,7 +292,7 @@ def householder_product(A: Tensor, tau: Tensor) -> Any:
     samples=lambda: [Sample(_REFLECTIONS, _FACTORS)],
 )
 def orgqr(input: Tensor, tau: Tensor) -> Any:
-    """PyTorch's older name of `linalg.householder_product`.
+    """`linalg.householder_product` by PyTorch's older name.
 
     >>> import tapegrad
     >>> a, tau = tapegrad.geqrf(tapegrad.tensor([[3.0], [4.0]]))
@@ -316,7 +317,7 @@ def ormqr(
 ) -> Any:
     """Q @ other, where Q is the whole product of reflections (see `linalg.householder_product`).
 
-    With `transpose`, Q.T @ other; without `left`, other @ Q.
+    With `transpose`, Q.mH @ other; with `left=False`, other @ Q.
 
     >>> import tapegrad
     >>> x = tapegrad.tensor([[3.0], [4.0]])

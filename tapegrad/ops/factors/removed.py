@@ -1,4 +1,4 @@
-"""Names that PyTorch still has and that only raise an error, which says what to use."""
+"""Names that PyTorch keeps only to raise an error that names the replacement."""
 
 from __future__ import annotations
 

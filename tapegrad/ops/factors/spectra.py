@@ -1,8 +1,8 @@
-"""Singular values and eigenvalues: `svd`, `eigh` and those of their values alone.
+"""Singular values and eigenvalues: `svd`, `eigh`, and both without vectors.
 
-In come batches of matrices (..., m, n). LAPACK computes them, so that a compiled function calls
-NumPy. Rules are those of Wan and Zhang (2019) and Giles (2008): gradients of vectors are right for
-functions that do not depend on the vectors' signs, and infinite where two values are equal.
+Comes in: batches of matrices (..., m, n). LAPACK decomposes them, so compiled functions call NumPy.
+Gradient rules are those of Wan and Zhang (2019) and Giles (2008): gradients of vectors are correct
+for losses that do not depend on the vectors' signs, and infinite where two values are equal.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SYMMETRIC_PAIR: In = In(values=[[[2.1, -0.55], [-0.55, 1.7]], [[0.9, 0.1], [0.1,
 
 
 def lapack(what: str, name: str, x: Any, *rest: Any, **options: Any) -> Any:
-    """A function of NumPy's linalg; LAPACK may hang on infinite values."""
+    """Call a function of NumPy's linalg on finite values: LAPACK may hang on infinite ones."""
     module = xp.module(x)
     if not module.isfinite(x).all():
         raise LinAlgError(f"{what}: the input has values that are not finite")
@@ -75,9 +75,9 @@ def diagonal_of(x: Any) -> Any:
 
 
 def check_phases(what: str, phases: Any) -> None:
-    """Raise if a loss depends on the phases of complex vectors, which nothing determines."""
+    """Raise if a loss depends on the phases of complex vectors, which are arbitrary."""
     array = phases._array if isinstance(phases, Tensor) else phases
-    if not capturing() and (abs(array) > 1e-2).any():  # NaN stays NaN
+    if not capturing() and (abs(array) > 1e-2).any():  # NaN raises no error
         raise RuntimeError(
             f"{what}: complex vectors are determined up to a factor e^(i phi), and the loss "
             "depends on that factor; use a loss that does not"
@@ -98,10 +98,10 @@ def _rows(x: Any, k: int) -> Any:
 
 
 def _svd_gradient(g: Any, U: Any, S: Any, Vh: Any) -> tuple[Any]:
-    """U (K S + S H + diag(g_S)) V', and what leaves the spaces of U and V.
+    """U (K S + S H + diag(g_S)) V', plus the parts outside the column spaces of U and V.
 
-    With E = s_j^2 - s_i^2: K = skew(U' g_U) / E and H = skew(V' g_V) / E. Vectors beyond the
-    singular values are not determined by the matrix, and count as constants.
+    With E = s_j^2 - s_i^2: K = skew(U' g_U) / E and H = skew(V' g_V) / E. Vectors without a
+    singular value are not determined by the matrix, and are treated as constants.
     """
     g_u, g_s, g_vh = g
     k = S.shape[-1]
@@ -133,7 +133,7 @@ def _svd_gradient(g: Any, U: Any, S: Any, Vh: Any) -> tuple[Any]:
 
 
 def _with_phases(inner: Any, g_u: Any, g_vh: Any, u: Any, S: Any, vh: Any, k: int) -> Any:
-    """What the common phase of two complex vectors adds to the inner matrix."""
+    """`inner` plus the part from the common phase of each pair of complex vectors."""
     left = None if g_u is None else _skew(matmul_(adjoint(u), _columns(g_u, k)))
     right = None if g_vh is None else _skew(matmul_(vh, adjoint(_rows(g_vh, k))))
     turns = [diagonal_of(x) for x in (left, right) if x is not None]
@@ -180,7 +180,7 @@ svdvals_: Primitive = define(
 
 
 class SingularValues(NamedTuple):
-    """U, the singular values S from large to small, and Vh: A = U @ diag(S) @ Vh."""
+    """U, the singular values S in descending order, and Vh: A = U @ diag(S) @ Vh."""
 
     U: Tensor
     S: Tensor
@@ -199,9 +199,9 @@ class SingularValues(NamedTuple):
 def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> SingularValues:
     """The singular value decomposition of matrices (..., m, n): A = U @ diag(S) @ Vh.
 
-    With k = min(m, n), S is (..., k); U is (..., m, m) and Vh (..., n, n), or without
-    `full_matrices` (..., m, k) and (..., k, n). `driver` chooses an algorithm of cuSOLVER: None
-    here.
+    With k = min(m, n), S is (..., k); U is (..., m, m) and Vh (..., n, n), or with
+    `full_matrices=False` (..., m, k) and (..., k, n). `driver` would select an algorithm of
+    cuSOLVER and must be None.
 
     >>> import tapegrad
     >>> u, s, vh = tapegrad.linalg.svd(tapegrad.tensor([[0.0, 2.0], [1.0, 0.0]]))
@@ -225,7 +225,7 @@ def _check_driver(what: str, driver: str | None) -> None:
     samples=lambda: [Sample(TALL), Sample(WIDE), Sample(SQUARES)],
 )
 def svdvals(A: Tensor, *, driver: str | None = None) -> Any:
-    """The singular values of matrices, from large to small: (..., m, n) gives (..., min(m, n)).
+    """The singular values of matrices in descending order: (..., m, n) gives (..., min(m, n)).
 
     >>> import tapegrad
     >>> tapegrad.linalg.svdvals(tapegrad.tensor([[0.0, 2.0], [1.0, 0.0]]))
@@ -290,7 +290,7 @@ def _triangle_of(what: str, UPLO: str) -> str:
 
 
 class Eigenvectors(NamedTuple):
-    """Eigenvalues, and the eigenvectors as columns."""
+    """Eigenvalues, and eigenvectors as columns."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
@@ -304,7 +304,7 @@ class Eigenvectors(NamedTuple):
     samples=lambda: [Sample(SYMMETRIC), Sample(SYMMETRIC_PAIR, "U")],
 )
 def eigh(A: Tensor, UPLO: str = "L") -> Eigenvectors:
-    """Eigenvalues from small to large, and eigenvectors, of symmetric matrices (..., n, n).
+    """Eigenvalues in ascending order, and eigenvectors, of symmetric matrices (..., n, n).
 
     Only one triangle is read, the lower ("L") or the upper ("U").
 
@@ -325,7 +325,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigenvectors:
     samples=lambda: [Sample(SYMMETRIC), Sample(SYMMETRIC_PAIR, "U")],
 )
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Any:
-    """The eigenvalues of symmetric matrices, from small to large: (..., n, n) gives (..., n).
+    """The eigenvalues of symmetric matrices in ascending order: (..., n, n) gives (..., n).
 
     >>> import tapegrad
     >>> tapegrad.linalg.eigvalsh(tapegrad.tensor([[2.0, 0.0], [0.0, 1.0]]))

@@ -1,4 +1,4 @@
-"""Linear systems: `solve`, inverses that say whether they exist, and those of tensors."""
+"""Linear systems and inverses of matrices and tensors; Vandermonde matrices."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WELL = In(values=[[2.0, 0.5, 0.1], [-0.3, 1.5, 0.2], [0.4, -0.2, 1.8]])
 
 @on_host
 def _solve(x: Any, y: Any) -> Any:
-    """The solutions, and for each matrix 0 or the number of the pivot that is 0."""
+    """The solutions, and for each matrix 0 or the position of a zero pivot, counted from 1."""
     info = np.zeros(x.shape[:-2], np.int32)
     try:
         return np.linalg.solve(x, y), info
@@ -68,7 +68,7 @@ solve_: Primitive = define(
 
 
 class SolutionWithInfo(NamedTuple):
-    """The solution, and for each matrix 0 or the number of the pivot that is 0."""
+    """The solution, and for each matrix 0 or the position of a zero pivot, counted from 1."""
 
     result: Tensor
     info: Tensor
@@ -113,7 +113,7 @@ def _solved(what: str, A: Any, B: Any, left: bool, check: bool) -> tuple[Any, An
     autocast={"cpu": "full"},
 )
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Any:
-    """The X of A @ X = B, or with `left=False` of X @ A = B; B may be of vectors.
+    """The X of A @ X = B, or with `left=False` of X @ A = B; B may hold vectors.
 
     `A` is (..., n, n), `B` (..., n, k) or (..., n); with `left=False`, `B` is (..., k, n).
 
@@ -129,7 +129,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Any:
 def solve_ex(
     A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> SolutionWithInfo:
-    """`solve`, and whether a matrix is singular, which is no error unless with `check_errors`.
+    """`solve`, and whether a matrix is singular; this raises only with `check_errors`.
 
     >>> import tapegrad
     >>> tapegrad.linalg.solve_ex(tapegrad.zeros(2, 2), tapegrad.ones(2)).info
@@ -143,7 +143,7 @@ def solve_ex(
 
 @on_host
 def _inverse(x: Any) -> Any:
-    """The inverses, and for each matrix 0 or the number of the pivot that is 0."""
+    """The inverses, and for each matrix 0 or the position of a zero pivot, counted from 1."""
     info = np.zeros(x.shape[:-2], np.int32)
     try:
         return np.linalg.inv(x), info
@@ -180,7 +180,7 @@ inverse_ex_: Primitive = define(
 
 
 class InverseWithInfo(NamedTuple):
-    """The inverse, and for each matrix 0 or the number of the pivot that is 0."""
+    """The inverse, and for each matrix 0 or the position of a zero pivot, counted from 1."""
 
     inverse: Tensor
     info: Tensor
@@ -188,7 +188,7 @@ class InverseWithInfo(NamedTuple):
 
 @op(module=L, half=False, autocast={"cpu": "full"}, samples=lambda: [Sample(WELL), Sample(SQUARES)])
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> InverseWithInfo:
-    """The inverse, and whether it exists: `info` is 0 there.
+    """The inverse of matrices, and `info`, which is 0 where the inverse exists.
 
     >>> import tapegrad
     >>> tapegrad.linalg.inv_ex(tapegrad.zeros(2, 2)).info
@@ -238,7 +238,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Any:
     samples=lambda: [Sample(In(2, 3, 6), (2, 3)), Sample(In(4, 2, 2), (4,))],
 )
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Any:
-    """The X with tensordot(A, X, X.ndim) = B; `dims` of A are moved to its end first.
+    """The X of tensordot(A, X, X.ndim) = B; `dims` of A are first moved to its end.
 
     >>> import tapegrad
     >>> a = tapegrad.eye(4).reshape(2, 2, 4)
@@ -280,7 +280,7 @@ def _powers(what: str, x: Any, N: int | None) -> Any:
 
 @op("vander", module=L, half=False, samples=lambda: [Sample((3,)), Sample((2, 3), N=4)])
 def _vander(x: Tensor, *, N: int | None = None) -> Any:
-    """Matrices of powers of vectors: 1, x, x^2, ... to N - 1, or as many as there are elements.
+    """Matrices of the powers 0 to N - 1 of vectors; N is the number of elements by default.
 
     >>> import tapegrad
     >>> tapegrad.linalg.vander(tapegrad.tensor([2, 3]), N=3)
@@ -297,7 +297,7 @@ def _vander(x: Tensor, *, N: int | None = None) -> Any:
 
 @op(method=False, samples=lambda: [Sample((3,)), Sample((3,), 4, True)])
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Any:
-    """The matrix of the powers of a vector, from high to low unless `increasing`.
+    """The matrix of the powers of a vector, in descending order unless `increasing`.
 
     >>> import tapegrad
     >>> tapegrad.vander(tapegrad.tensor([2, 3]), N=3)

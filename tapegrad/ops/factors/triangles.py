@@ -1,7 +1,7 @@
 """Triangular systems and Cholesky factors.
 
-BLAS and LAPACK, as SciPy has them, compute one matrix at a time. A system with a zero on its
-diagonal gives infinities, as in PyTorch; only a factorization that fails is an error.
+BLAS and LAPACK are called through SciPy, for one matrix at a time. A system with a zero on its
+diagonal gives infinities, as in PyTorch; only a factorization that fails raises an error.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ UPPER_PAIR = In(values=[[[1.5, 0.5], [0.0, 2.0]], [[1.0, -0.4], [0.0, 1.2]]])
 
 
 def matrices(*arrays: Any) -> Any:
-    """The matrices of batches of one shape, one after another."""
+    """An iterator over tuples with one matrix from each of several batches."""
     lead = arrays[0].shape[:-2]
     flat = [a.reshape((math.prod(lead), *a.shape[len(lead) :])) for a in arrays]
     return zip(*flat, strict=True)
 
 
 def stacked(parts: list[Any], lead: tuple[int, ...], like: tuple[int, ...], dtype: Any) -> Any:
-    """Results of single matrices as a batch; `like` is the shape of one of them."""
+    """Results of single matrices as a batch; `like` is the shape of one result."""
     out = np.empty((len(parts), *like), dtype)
     for i, part in enumerate(parts):
         out[i] = part
@@ -85,7 +85,7 @@ solve_triangular_: Primitive = define(
 
 
 def broadcast(*tensors: Any) -> list[Any]:
-    """Matrices with common leading dimensions."""
+    """Matrices expanded to common leading dimensions."""
     lead = np.broadcast_shapes(*[x._array.shape[:-2] for x in tensors])
     return [
         x if x._array.shape[:-2] == lead else expand_(x, shape=(*lead, *tuple(x._array.shape[-2:])))
@@ -106,9 +106,9 @@ def broadcast(*tensors: Any) -> list[Any]:
 def solve_triangular(
     A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Any:
-    """The X of A @ X = B (or of X @ A = B without `left`), where A is a triangle.
+    """The X of A @ X = B (or with `left=False` of X @ A = B) for a triangular A.
 
-    The other triangle of A is not read; with `unitriangular` its diagonal counts as ones.
+    The other triangle of A is not read; with `unitriangular` its diagonal is taken as ones.
 
     >>> import tapegrad
     >>> a = tapegrad.tensor([[2.0, 0.0], [1.0, 4.0]])
@@ -178,7 +178,7 @@ def triangular_solve(
 
 @on_host
 def _cholesky(x: Any, *, upper: bool) -> Any:
-    """The factors, and for each matrix the order of the first minor that is not positive."""
+    """The factors, and for each matrix 0 or the order of the first minor that is not positive."""
     info = np.zeros(x.shape[:-2], np.int32)
     try:
         return np.linalg.cholesky(x, upper=upper), info
@@ -193,7 +193,7 @@ def _cholesky(x: Any, *, upper: bool) -> Any:
 
 
 def _cholesky_gradient(g: Any, L: Any, upper: bool) -> tuple[Any]:
-    """With P the lower triangle of L'G, its diagonal halved: L'^-1 P L^-1, made symmetric."""
+    """L'^-1 P L^-1, made symmetric; P is the lower triangle of L'G with half of its diagonal."""
     g = g[0]
     lower, g = (adjoint(L), adjoint(g)) if upper else (L, g)
     inner = matmul_(adjoint(lower), g)
@@ -217,14 +217,14 @@ cholesky_: Primitive = define(
 
 
 class FactorWithInfo(NamedTuple):
-    """The factor L, and for each matrix 0 or the order of the minor where that failed."""
+    """The factor L, and for each matrix 0 or the order of the first minor that is not positive."""
 
     L: Tensor
     info: Tensor
 
 
 def verified(out: Any, info: Any, message: str) -> Any:
-    """`out` if all of `info` is 0; else a LinAlgError, with the number in place of `{}`."""
+    """`out`, or a LinAlgError if `info` is not all 0; `{}` in its message is the number found."""
     ones = (1,) * (out._array.ndim - info._array.ndim)
     spread = reshape_(info, shape=(*tuple(info._array.shape), *ones))
     return checked(out, spread, low=0, high=0, message=message, error=LinAlgError)
@@ -249,9 +249,9 @@ def _factor(what: str, A: Any, upper: bool, check: bool) -> tuple[Any, Any]:
     samples=lambda: [Sample(SYMMETRIC), Sample(SYMMETRIC_PAIR, upper=True)],
 )
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> FactorWithInfo:
-    """The Cholesky factor, and whether it exists: `info` is 0 there.
+    """The Cholesky factor of matrices, and `info`, which is 0 where the factor exists.
 
-    A matrix that is not positive definite is no error, unless with `check_errors`.
+    A matrix that is not positive definite raises an error only with `check_errors`.
 
     >>> import tapegrad
     >>> tapegrad.linalg.cholesky_ex(tapegrad.tensor([[4.0, 2.0], [2.0, 0.0]])).info
@@ -269,9 +269,9 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
     autocast={"cpu": "full"},
 )
 def cholesky(A: Tensor, *, upper: bool = False) -> Any:
-    """The lower triangle L with L @ L.T = A, of symmetric positive definite matrices.
+    """The lower triangular L with L @ L.T = A, for symmetric positive definite matrices A.
 
-    With `upper=True` the result is an upper triangle. Only that triangle of A is read.
+    With `upper=True`, the upper triangular U with U.T @ U = A. Only that triangle of A is read.
 
     >>> import tapegrad
     >>> tapegrad.linalg.cholesky(tapegrad.tensor([[4.0, 2.0], [2.0, 5.0]]))
@@ -289,7 +289,7 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Any:
     autocast={"cpu": "full"},
 )
 def _older_cholesky(input: Tensor, upper: bool = False) -> Any:
-    """The lower triangle L with L @ L.T = input; see `linalg.cholesky`.
+    """The lower triangular L with L @ L.T = input; see `linalg.cholesky`.
 
     >>> import tapegrad
     >>> tapegrad.cholesky(tapegrad.tensor([[4.0, 2.0], [2.0, 5.0]]))
@@ -299,7 +299,7 @@ def _older_cholesky(input: Tensor, upper: bool = False) -> Any:
     return _factor("cholesky", input, upper, True)[0]
 
 
-# PyTorch gives gradients to the other triangle of the factor too, as if it was read.
+# As in PyTorch, the triangle of the factor that is not read gets a gradient too.
 
 
 def _cholesky_solve(x: Any, y: Any) -> Any:
@@ -339,7 +339,7 @@ cholesky_solve_: Primitive = define(
     ],
 )
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Any:
-    """The X of A @ X = B, where L is the Cholesky factor of A.
+    """The X of A @ X = B, given the Cholesky factor L of A.
 
     >>> import tapegrad
     >>> factor = tapegrad.tensor([[2.0, 0.0], [1.0, 2.0]])
@@ -367,7 +367,7 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Any:
     samples=lambda: [Sample(LOWER), Sample(UPPER_PAIR, True)],
 )
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Any:
-    """The inverse of the matrix that has the Cholesky factor L.
+    """The inverse of a matrix, given its Cholesky factor L.
 
     >>> import tapegrad
     >>> tapegrad.cholesky_inverse(tapegrad.tensor([[2.0, 0.0], [0.0, 4.0]]))
@@ -386,7 +386,7 @@ def cholesky_inverse(L: Tensor, upper: bool = False) -> Any:
 
 
 def identity_like(x: Any) -> Any:
-    """Identity matrices in the shape of square ones."""
+    """Identity matrices with the shape, dtype and device of `x`."""
     n = x._array.shape[-1]
     one = eye(n, dtype=x.dtype, device=x.device)
     return expand_(one, shape=tuple(x._array.shape))

@@ -1,1 +1,1 @@
-"""Fourier transforms: of whole dimensions, and of short times."""
+"""Fourier transforms along whole dimensions, and short-time Fourier transforms."""

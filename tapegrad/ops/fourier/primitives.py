@@ -1,9 +1,9 @@
-"""Discrete Fourier transforms of several dimensions, by SciPy: three primitives and their rules.
+"""Discrete Fourier transforms along several dimensions, by SciPy: three primitives and their rules.
 
-In come arrays and the dimensions to transform. Out come complex numbers (`fft_c2c`), the half of
-them that determines the others if the input is real (`fft_r2c`), or the real numbers that such a
-half belongs to (`fft_c2r`). `norm` says by what the sums are divided: "none" by nothing, "root" by
-the root of the number of elements n, "n" by n. float32 stays float32. Used by `transforms.py` and
+Comes in: an array and the dimensions to transform. Goes out: complex numbers (`fft_c2c`); for real
+input the half of them that determines the others (`fft_r2c`); or the real numbers whose transform
+has a given half (`fft_c2r`). `norm` is the divisor of the sums: "none" for 1, "root" for the square
+root of the number of elements n, "n" for n. float32 stays float32. Used by `transforms.py` and
 `short_time.py`; SciPy is loaded when one of them runs.
 """
 
@@ -21,7 +21,7 @@ from ...core.tensor import wrap
 from ..elementwise.complexes import real_
 from ..shape.padding import padded
 
-#: SciPy's name of a norm depends on the direction
+#: SciPy's names of norms, which depend on the direction
 _FORWARD = {"none": "backward", "root": "ortho", "n": "forward"}
 _BACKWARD = {"none": "forward", "root": "ortho", "n": "backward"}
 
@@ -65,7 +65,7 @@ def _half_shape(x: Any, dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _real_to_complex_gradient(g: Any, x_shape: Any, dims: tuple[int, ...], norm: str) -> Any:
-    """The real part of the inverse transform of the gradient, beside zeros in the other half."""
+    """The real part of the backward transform of the gradient, with zeros in the missing half."""
     last = dims[-1]
     missing = x_shape[last] - g.shape[last]
     whole = padded(g, tuple([(0, missing if d == last else 0) for d in range(len(x_shape))]))
@@ -93,7 +93,7 @@ def _complex_to_real(x: Any, *, dims: tuple[int, ...], size: int, norm: str) -> 
 def _complex_to_real_gradient(
     g: Any, x_shape: Any, x_dtype: Any, dims: tuple[int, ...], size: int, norm: str
 ) -> Any:
-    """The transform of the gradient, twice where an element stands for its conjugate too."""
+    """The transform of the gradient, doubled where an element also represents its conjugate."""
     out = fft_r2c(g, dims=dims, norm=norm)
     last, half = dims[-1], x_shape[dims[-1]]
     counts = np.ones(half, np.empty(0, x_dtype).real.dtype)

@@ -1,7 +1,7 @@
-"""Short-time Fourier transforms: `stft` transforms the frames of a signal, `istft` goes back.
+"""Short-time Fourier transforms: `stft` transforms the frames of a signal, `istft` inverts it.
 
-In comes a signal (..., length), or frames of frequencies (..., frequencies, frames). Out comes the
-other. They are made of other operations, so gradients come from those. Imported at first use
+Comes in: a signal (..., length), or its transform (..., frequencies, frames). Goes out: the other.
+Both functions consist of other operations, which have the gradients. Imported at first use
 (`late.py`).
 """
 
@@ -24,7 +24,7 @@ from .transforms import inexact
 
 
 def _window(what: str, window: Any, length: int, n_fft: int, like: Any) -> Any:
-    """A window of `length` in the middle of `n_fft` elements; ones if none is given."""
+    """A window of `length` elements (default: ones), padded with zeros to `n_fft` around it."""
     if window is None:
         window = ones(length, dtype=like.dtype.to_real(), device=like.device)
     elif window._array.shape != (length,):
@@ -77,12 +77,13 @@ def stft(
     return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> Any:
-    """Fourier transforms of frames of a signal (length) or of several (batch, length).
+    """Fourier transforms of the frames of a signal (length) or of several (batch, length).
 
-    A frame has `n_fft` elements and begins `hop_length` (n_fft // 4) after the one before it. It is
-    multiplied by `window`, which has `win_length` (n_fft) elements and stands in its middle. With
-    `center`, half a frame is added at both ends, as `pad_mode` says. The result is (batch,
-    frequencies, frames): n_fft // 2 + 1 frequencies of a real signal, or all without `onesided`.
+    A frame has `n_fft` elements and starts `hop_length` (default n_fft // 4) elements after the
+    previous one. It is multiplied by `window`, which has `win_length` (default n_fft) elements and
+    is centred in the frame. With `center`, the signal is padded by half a frame at both ends, in
+    the mode `pad_mode`. The result is (batch, frequencies, frames): n_fft // 2 + 1 frequencies of a
+    real signal, or all n_fft with `onesided=False`.
 
     >>> import tapegrad
     >>> x = tapegrad.sin(tapegrad.arange(64) * 0.5)
@@ -163,10 +164,10 @@ def istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> Any:
-    """The signal whose `stft` with the same arguments comes nearest to `input`.
+    """The signal whose `stft` with the same arguments is closest to `input`.
 
-    `input` is (batch, frequencies, frames) or (frequencies, frames). The result has as many
-    elements as the frames cover, or `length`.
+    `input` is (batch, frequencies, frames) or (frequencies, frames). The result has `length`
+    elements, by default as many as the frames cover.
 
     >>> import tapegrad
     >>> x = tapegrad.sin(tapegrad.arange(64) * 0.5)
@@ -234,7 +235,7 @@ def istft(
 
 
 def _added(frames: Any, total: int, hop: int) -> Any:
-    """The sum of frames (batch, frames, elements), each `hop` after the one before it."""
+    """The sum of frames (batch, frames, elements), each `hop` elements after the previous one."""
     if is_complex(frames):
         parts = [_added(part, total, hop) for part in (frames.real, frames.imag)]
         return complex_(*parts)

@@ -1,7 +1,7 @@
 """`tapegrad.fft`: Fourier transforms along one, two or more dimensions, with PyTorch's names.
 
-In comes a tensor, with sizes to cut or pad to and dimensions. Out comes its transform, by the
-primitives of `primitives.py`. Loaded with `tapegrad.fft`.
+Comes in: a tensor, dimensions, and sizes to cut or pad them to. Goes out: its transform, computed
+by the primitives of `primitives.py`. Loaded with `tapegrad.fft`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 M = "fft"
 
-#: what `norm` means forward and backward
+#: by `norm`: the norm of the primitives, forward and backward
 _NORMS = {
     None: ("none", "n"),
     "backward": ("none", "n"),
@@ -43,7 +43,7 @@ def _norm(norm: Any, forward: bool) -> str:
 
 
 def inexact(what: str, x: Any) -> Any:
-    """A floating or complex tensor; half precision has no transforms."""
+    """The tensor as a floating or complex one; refuses half precision."""
     if numeric.is_half(x._array.dtype):
         raise RuntimeError(f"{what} does not exist for {x.dtype}; use .float() first")
     return x if numeric.is_inexact(x._array.dtype) else cast(x, dtype=get_default_dtype())
@@ -56,7 +56,7 @@ def _real(what: str, x: Any) -> Any:
 
 
 def _sized(x: Any, sizes: dict[int, int]) -> Any:
-    """`x` cut or padded with zeros at the end of dimensions."""
+    """`x` with the given dimensions cut or padded with zeros at their end."""
     for d, n in sizes.items():
         if n < 1:
             raise RuntimeError(
@@ -68,7 +68,7 @@ def _sized(x: Any, sizes: dict[int, int]) -> Any:
 
 
 def _one(x: Any, n: int | None, dim: int) -> tuple[int, int]:
-    """The dimension and its size."""
+    """The dimension and its size after cutting or padding."""
     if not x._array.ndim:
         raise IndexError("a Fourier transform needs at least one dimension")
     d = normal_dim(dim, x._array.ndim)
@@ -76,7 +76,7 @@ def _one(x: Any, n: int | None, dim: int) -> tuple[int, int]:
 
 
 def _several(what: str, x: Any, s: Any, dim: Any) -> dict[int, int]:
-    """The dimensions, in order, and their sizes."""
+    """The dimensions, in order, and their sizes after cutting or padding."""
     shape = x._array.shape
     sizes = None if s is None else [int(s)] if isinstance(s, int) else [int(n) for n in s]
     if dim is not None:
@@ -100,7 +100,7 @@ def _several(what: str, x: Any, s: Any, dim: Any) -> dict[int, int]:
 
 
 def _transformed(what: str, x: Any, sizes: dict[int, int], norm: Any, forward: bool) -> Any:
-    """Complex to complex."""
+    """The complex-to-complex transform."""
     x = inexact(what, x)
     mode = _norm(norm, forward)
     if not sizes:
@@ -109,14 +109,14 @@ def _transformed(what: str, x: Any, sizes: dict[int, int], norm: Any, forward: b
 
 
 def _halved(what: str, x: Any, sizes: dict[int, int], norm: str) -> Any:
-    """Real to the half of a transform."""
+    """The half of the transform of a real tensor."""
     if not sizes:
         raise RuntimeError(f"{what} needs at least one dimension to transform")
     return fft_r2c(_sized(_real(what, x), sizes), dims=tuple(sizes), norm=norm)
 
 
 def _whole(what: str, x: Any, sizes: dict[int, int], last: int | None, norm: str) -> Any:
-    """The half of a transform to real; `last` is the size of the last dimension then."""
+    """The real tensor of half a transform; `last` is the size of its last transformed dimension."""
     x = inexact(what, x)
     x = x if is_complex(x) else cast(x, dtype=x.dtype.to_complex())
     if not sizes:
@@ -130,7 +130,7 @@ def _whole(what: str, x: Any, sizes: dict[int, int], last: int | None, norm: str
 
 
 def _last_size(s: Any) -> int | None:
-    """The given size of the last dimension; -1 stands for none."""
+    """The requested size of the last dimension; None if it is missing or -1."""
     if s is None:
         return None
     last = int(s) if isinstance(s, int) else int(s[-1])
@@ -162,7 +162,7 @@ def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = N
     """The discrete Fourier transform along a dimension.
 
     out[k] = sum over j of x[j] exp(-2 pi i j k / n). The dimension is first cut or padded with
-    zeros to the size `n`. `norm` divides by n ("forward") or by its root ("ortho").
+    zeros to the size `n`. `norm="forward"` divides by n, "ortho" by its square root.
 
     >>> import tapegrad
     >>> tapegrad.fft.fft(tapegrad.tensor([1.0, 2.0, 3.0, 4.0])).abs()
@@ -186,7 +186,7 @@ def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
 
 @op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_samples(("float",)))
 def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
-    """The first n // 2 + 1 elements of the `fft` of a real tensor: they determine the others.
+    """The first n // 2 + 1 elements of the `fft` of a real tensor, which determine the others.
 
     >>> import tapegrad
     >>> tapegrad.fft.rfft(tapegrad.tensor([1.0, 2.0, 3.0, 4.0]))
@@ -198,7 +198,7 @@ def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
 
 @op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_samples(("complex",), 2))
 def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
-    """The inverse of `rfft`; without `n`, of an even number of elements.
+    """The inverse of `rfft`; the default of `n` is even: 2 * (size of the input - 1).
 
     >>> import tapegrad
     >>> tapegrad.fft.irfft(tapegrad.tensor([10 + 0j, -2 + 2j, -2]))
@@ -210,7 +210,7 @@ def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 
 @op(casts=True, module=M, half=None, autocast={"cpu": "full"}, samples=_samples(("complex",), 2))
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
-    """The `fft`, which is real, of n elements of which the second half are conjugates of the first.
+    """The `fft`, which is real, of a Hermitian-symmetric signal whose first half is the input.
 
     >>> import tapegrad
     >>> tapegrad.fft.hfft(tapegrad.tensor([1 + 0j, 2 + 1j, 3]))
@@ -349,10 +349,10 @@ def ihfft2(
 def fftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:
-    """The discrete Fourier transform along several dimensions: all, or those that `dim` names.
+    """The discrete Fourier transform along all dimensions, or those in `dim`.
 
-    `s` has the sizes to which they are cut or padded; -1 leaves a size as it is. With `s` alone the
-    last dimensions are transformed.
+    `s` has the sizes to cut or pad them to; -1 keeps a size. With `s` but no `dim`, the last
+    len(s) dimensions are transformed.
 
     >>> import tapegrad
     >>> tapegrad.fft.fftn(tapegrad.ones(2, 2, 2)).abs().sum()
@@ -379,7 +379,7 @@ def ifftn(
 def rfftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:
-    """The half of `fftn` of a real tensor, along the last dimension, that determines the other.
+    """The `fftn` of a real tensor, with only half of the last dimension: it determines the rest.
 
     >>> import tapegrad
     >>> tapegrad.fft.rfftn(tapegrad.ones(2, 4)).shape
@@ -392,7 +392,7 @@ def rfftn(
 def irfftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:
-    """The inverse of `rfftn`; without `s` the last dimension gets an even size.
+    """The inverse of `rfftn`; without `s` the size of the last dimension is even.
 
     >>> import tapegrad
     >>> tapegrad.fft.irfftn(tapegrad.fft.rfftn(tapegrad.ones(2, 4))).sum()
@@ -406,9 +406,9 @@ def irfftn(
 def hfftn(
     input: Tensor, s: Ints | None = None, dim: Dims | None = None, norm: str | None = None
 ) -> Any:
-    """`fftn`, which is real, of a tensor of which half of the last dimension is given.
+    """The `fftn`, which is real, of a tensor given by half of its last dimension.
 
-    The other half has the conjugates, as for `hfft`.
+    The other half consists of conjugates, as for `hfft`.
 
     >>> import tapegrad
     >>> tapegrad.fft.hfftn(tapegrad.tensor([[1 + 0j, 2], [3, 4]]))
@@ -445,7 +445,7 @@ def _shifted_dims(x: Any, dim: Any) -> list[int]:
 
 @op(module=M, samples=lambda: [Sample((5, 4)), Sample((5, 4), 0), Sample((3, 5), [0, 1])])
 def fftshift(input: Tensor, dim: Dims | None = None) -> Any:
-    """The elements of transforms in order of frequency, with frequency 0 in the middle.
+    """The elements of a transform in order of frequency, with frequency 0 in the middle.
 
     >>> import tapegrad
     >>> tapegrad.fft.fftshift(tapegrad.fft.fftfreq(4))

@@ -1,1 +1,1 @@
-"""Operations that read, write and find chosen elements."""
+"""Operations that read, write and find selected elements."""

@@ -1,8 +1,8 @@
-"""Batch rules of indexing: index tensors, values or both may have one more, leading dimension.
+"""Batch rules of indexing: indexed tensors, index tensors and values may have a leading batch.
 
-NumPy puts the dimensions of index tensors where the indexed ones were if those are neighbours, and
-in front of all others if not. A batch of index tensors needs one index more, that counts examples.
-`indexing.py` states these rules for its primitives.
+NumPy puts the dimensions of index tensors in place of the indexed dimensions if those are adjacent,
+else in front of all others. If the indexed tensor has a batch and an index tensor too, one more
+index tensor counts the examples. The primitives in `indexing.py` use these rules.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Order = tuple[int, ...]
 
 
 class _Plan:
-    """Where the indices of a batch go, and in which order NumPy gives the result's dimensions."""
+    """The index tensors for a batch, and the order in which NumPy returns the dimensions."""
 
     def __init__(
         self, size: int, whole: bool, indices: Sequence[Any], flags: Sequence[bool], dims: Order
     ) -> None:
-        """`whole` says that what is indexed has the batch too."""
+        """`whole`: whether the indexed tensor has the batch too."""
         rank = max(len(i.shape) - b for i, b in zip(indices, flags, strict=True))
         together = dims == tuple(range(dims[0], dims[0] + len(dims)))
         self.size, self.at = size, dims[0] if together else 0
@@ -35,24 +35,24 @@ class _Plan:
         self.indices = [aligned(i, rank) if b else i for i, b in zip(indices, flags, strict=True)]
         self.dims = tuple([d + whole for d in dims])
         first = dims[0] if together else 0
-        #: from NumPy's order to one with the batch in front, given the number of all dimensions
+        #: (from, to): the move of the batch dimension to the front in NumPy's result
         self.moved: tuple[int, int] | None = None
         self.block: tuple[int, int] | None = None
         if not any(flags):
             if not together:
-                self.moved = (rank, 0)  # the batch comes behind the indices
+                self.moved = (rank, 0)  # the batch comes after the indices
         elif whole:
             count = np.arange(size).reshape(size, *[1] * rank)
             is_tensor = any(isinstance(i, Tensor) for i in indices)
             self.indices.insert(0, wrap(count) if is_tensor else count)
             self.dims = (0, *self.dims)
             if together and first:
-                self.block = (rank, first)  # the indices come in front of `first` dimensions
+                self.block = (rank, first)  # the indices come before the `first` dimensions
         elif together and first:
             self.moved = (first, 0)
 
     def order(self, n: int) -> list[int]:
-        """The order that puts the batch first and all else where one example has it."""
+        """The permutation that puts the batch first, and the rest in the order of one example."""
         order = list(range(n))
         if self.moved is not None:
             order.insert(self.moved[1], order.pop(self.moved[0]))
@@ -70,7 +70,7 @@ class _Plan:
         return _permuted(x, [order.index(d) for d in range(len(order))])
 
     def values(self, x: Any, has_batch: bool, shape: Any) -> Any:
-        """Values for the picked elements of examples of this shape, in NumPy's order."""
+        """Values for the indexed elements of examples of this shape, in NumPy's order."""
         rest = [n for d, n in enumerate(shape) if d not in self.indexed]
         whole = (*rest[: self.at], *self.picked, *rest[self.at :])
         x = aligned(x, len(whole)) if has_batch else x
@@ -109,7 +109,7 @@ def put_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any]) -
 
 
 def pick_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
-    """Elements where a mask holds; one mask for all examples, or their numbers would differ."""
+    """Elements where a mask is True; a mask per example would give different numbers of them."""
     x, mask = inputs
     if batched[1]:
         raise RuntimeError(

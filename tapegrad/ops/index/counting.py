@@ -1,6 +1,6 @@
 """Counting values: histograms, the most frequent value; writing and reducing by index.
 
-In come tensors of numbers, with bins, or with places and a source. Histograms have no gradient.
+Comes in: a tensor, with bins, or with indices and a source. Histograms have no gradient.
 Imported at first use (`late.py`).
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Histogram(NamedTuple):
-    """How many elements are in each bin, and the bounds of the bins."""
+    """The number of elements in each bin, and the edges of the bins."""
 
     hist: Tensor
     bin_edges: Any
@@ -42,7 +42,7 @@ class Histogram(NamedTuple):
 
 
 def _bin_counts(x: Any, weight: Any, *edges: Any) -> Any:
-    """Points, (..., count, dimensions), counted in the bins between edges, (..., bins + 1)."""
+    """The number of points (..., count, dimensions) in each bin between edges (..., bins + 1)."""
     if x.ndim > 2:
         rows = [
             _bin_counts(p, None if weight is None else weight[i], *[e[i] for e in edges])
@@ -77,7 +77,7 @@ bin_counts_: Primitive = define(
 def _edges_of(
     x: Any, bins: int, bounds: tuple[float, float] | None, margin: float, what: str
 ) -> Any:
-    """The bounds of equal bins over a range, or over the range of the data."""
+    """The edges of bins of equal width over `bounds`, or over the range of the data."""
     if bins <= 0:
         raise RuntimeError(f"{what}: bins must be at least 1, got {bins}")
     if bounds is None:
@@ -104,7 +104,7 @@ def _edges_of(
 
 
 def _points(input: Tensor, what: str) -> Any:
-    """The elements without their history; half precision is counted as float32."""
+    """The elements without their history; half precision becomes float32."""
     if not numeric.is_floating(input._array.dtype):
         raise NotImplementedError(f"{what} needs a floating dtype, got {input.dtype}")
     x = input.detach()
@@ -121,9 +121,10 @@ def _points(input: Tensor, what: str) -> Any:
     differentiable=False,
 )
 def histc(input: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Any:
-    """How many elements are in each of equal bins between min and max.
+    """The number of elements in each of `bins` bins of equal width between min and max.
 
-    If min and max are equal, the bins cover the range of the elements. Others are not counted.
+    If min and max are equal, the bins cover the range of the elements. Elements outside the bins
+    are not counted.
 
     >>> import tapegrad
     >>> tapegrad.histc(tapegrad.tensor([1.0, 2.0, 1.0]), bins=4, min=0, max=3)
@@ -135,7 +136,7 @@ def histc(input: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> A
 
 
 def _density(hist: Any, edges: Sequence[Any]) -> Any:
-    """Counts over their sum and over the size of each bin."""
+    """Counts divided by their sum and by the widths of the bins."""
     hist = hist / hist.sum()
     for d, bounds in enumerate(edges):
         width = bounds[1:] - bounds[:-1]
@@ -174,10 +175,10 @@ def histogram(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> Any:
-    """How many elements are in each bin, and the bounds of the bins.
+    """The number of elements in each bin, and the edges of the bins.
 
-    `bins` is a number of equal bins, or their bounds. Elements count with their weights; with
-    `density` the integral over all bins is 1.
+    `bins` is a number of bins of equal width, or a tensor of edges. `weight` has a weight for each
+    element; with `density` the integral over all bins is 1.
 
     >>> import tapegrad
     >>> hist, edges = tapegrad.histogram(tapegrad.tensor([1.0, 2.0, 1.0]), bins=2)
@@ -217,10 +218,10 @@ def histogramdd(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> Any:
-    """How many points are in each bin of several dimensions, and the bounds of the bins of each.
+    """The number of points in each bin of several dimensions, and the edges along each dimension.
 
     The last dimension of `input` has the coordinates. `bins` is a number for all dimensions, or
-    a number or the bounds for each; `range` has the least and the largest value of each.
+    a number or the edges for each; `range` has the smallest and the largest value of each.
 
     >>> import tapegrad
     >>> points = tapegrad.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
@@ -252,7 +253,7 @@ def histogramdd(
 
 
 def _mode_places(x: Any, *, dim: int) -> Any:
-    """Where the most frequent value is last; of several such values, the smallest."""
+    """The last index of the most frequent value; of several such values, of the smallest."""
     module = xp.module(x)
     rows = module.moveaxis(x, dim, -1)
     order = module.argsort(rows, axis=-1, kind="stable")
@@ -284,7 +285,7 @@ mode_places_: Primitive = define(
     result="Indexed",
 )
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
-    """The most frequent value along a dimension (the smallest of several), and where it is last.
+    """The most frequent value along a dimension (the smallest of several), and its last index.
 
     >>> import tapegrad
     >>> values, indices = tapegrad.mode(tapegrad.tensor([3, 1, 2, 3, 2]))
@@ -314,7 +315,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     inplace=True,
 )
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Any:
-    """`input` with values put (or added) at places that count all elements in order.
+    """`input` with values put (or with `accumulate` added) at indices of the flattened tensor.
 
     >>> import tapegrad
     >>> at, values = tapegrad.tensor([0, 3]), tapegrad.tensor([8.0, 9.0])
@@ -361,9 +362,9 @@ def index_reduce(
     *,
     include_self: bool = True,
 ) -> Any:
-    """`input` with slices of `source` that go to one index reduced: prod, mean, amax or amin.
+    """`input` reduced with the slices of `source` for each index: by prod, mean, amax or amin.
 
-    With `include_self=False` the values that were there before do not count.
+    With `include_self=False` the previous values at these indices are ignored.
 
     >>> import tapegrad
     >>> index, source = tapegrad.tensor([0, 0, 2]), tapegrad.tensor([2.0, 3.0, 5.0])

@@ -1,7 +1,7 @@
-"""Indexing: reading and writing chosen elements.
+"""Indexing: reading and writing selected elements.
 
-`x[...]` first takes the basic part (integers, slices, None, Ellipsis) as a view, then the part with
-index tensors, as PyTorch does. Index values are checked here, since CuPy does not check them.
+`x[...]` first applies the basic part of the key (integers, slices, None, Ellipsis) as a view, then
+the index tensors, as in PyTorch. Index values are checked here, since CuPy does not check them.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def _key(indices: Any, dims: tuple[int, ...], ndim: int) -> tuple[Any, ...]:
 def _take(x: Any, *indices: Any, dims: tuple[int, ...]) -> Any:
     if len(dims) == 1 and x.__class__ is np.ndarray and x.flags.c_contiguous:
         try:
-            return x.take(indices[0], dims[0])  # takes a fourth of the time of x[...]
+            return x.take(indices[0], dims[0])  # takes a quarter of the time of x[...]
         except IndexError:
-            pass  # said below
+            pass  # raised below
     for index, d in zip(indices, dims, strict=True):
         xp.check_index(index, x.shape[d], "index")
     return xp.contiguous(x[_key(indices, dims, x.ndim)])
@@ -62,13 +62,13 @@ def _put_add(x: Any, *indices: Any, dims: tuple[int, ...], shape: tuple[int, ...
     return out
 
 
-#: elements from which on rows are sorted before they are added: that takes half as long as
-#: np.add.at for 2,048 rows of 64, and six times as long for a few
+#: from this number of elements on, rows are sorted before they are added: that takes half as long
+#: as np.add.at for 2,048 rows of 64 elements, but six times as long for a few rows
 MIN_ELEMENTS_TO_SORT_ROWS = 4096
 
 
 def _add_rows(out: Any, rows: Any, values: Any) -> None:
-    """out[rows] += values, for large ones by sorted runs."""
+    """out[rows] += values, where repeated rows add up; many rows are sorted and added in runs."""
     if values.size < MIN_ELEMENTS_TO_SORT_ROWS:
         np.add.at(out, rows, values)
         return
@@ -117,7 +117,7 @@ def _put(x: Any, value: Any, *indices: Any, dims: tuple[int, ...], accumulate: b
     for index, d in zip(indices, dims, strict=True):
         xp.check_index(index, x.shape[d], "index_put")
     out = x.copy()
-    # Of equal indices the last one counts, in the order of the index.
+    # Of equal indices the last one in C order wins, if they are contiguous.
     key = _key([xp.contiguous(index) for index in indices], dims, x.ndim)
     if accumulate:
         xp.add_at(out, key, value)
@@ -163,7 +163,7 @@ put_: Primitive = define(
 
 
 def _unpick(x: Any, mask: Any, *, shape: tuple[int, ...]) -> Any:
-    """Zeros of `shape` with the elements of `x` where the mask holds."""
+    """Zeros of `shape` with the elements of `x` where the mask is True."""
     out = xp.module(x).zeros(shape, x.dtype)
     out[mask] = x
     return out
@@ -173,8 +173,8 @@ def _unknown_shape(*inputs: Any) -> Any:
     raise TypeError("how many elements a mask picks depends on data")
 
 
-#: the elements where a mask of the first dimensions holds. No program has these two, because the
-#: number of elements depends on data.
+#: the elements where a mask of the first dimensions is True. Programs never contain `pick_` and
+#: `unpick_`, because the number of elements depends on data.
 pick_: Primitive = define(
     "pick",
     lambda x, mask: xp.contiguous(x[mask]),
@@ -221,7 +221,7 @@ def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
         raise IndexError(f"{used} indices for a tensor of {len(shape)} dimensions {tuple(shape)}")
     missing = [_WHOLE] * (len(shape) - used)
     at = [n for n, i in enumerate(items) if i is Ellipsis]
-    if at:  # the first stands for all that is missing, and others for nothing
+    if at:  # the first one covers all missing dimensions, others cover none
         later = [i for i in items[at[0] + 1 :] if i is not Ellipsis]
         items = items[: at[0]] + missing + later
     else:
@@ -262,7 +262,7 @@ def _parse(x: Tensor, key: Any) -> tuple[Any, Any, list[tuple[int, Tensor]]]:
 
 
 def _stands_for_tuple(key: Any) -> bool:
-    """Whether a list is what a tuple should have been: `x[[slice(2), 0]]`, as PyTorch reads it."""
+    """Whether a list is read as a tuple, as in PyTorch: `x[[slice(2), 0]]`."""
     if not isinstance(key, list) or len(key) >= 32:
         return False
     parts = (slice, Tensor, list, tuple, range, np.ndarray)
@@ -270,7 +270,7 @@ def _stands_for_tuple(key: Any) -> bool:
 
 
 def _beside(x: Tensor, i: Any) -> Any:
-    """A part of a key, on the device of the tensor that it is an index of."""
+    """A part of a key, with arrays on the device of the indexed tensor."""
     if isinstance(i, (list, range, tuple)):
         return wrap(to_device(as_array(i) if len(i) else np.zeros(0, np.int64), x.device))
     if isinstance(i, np.ndarray):
@@ -294,7 +294,7 @@ def _item(i: Any) -> Any:
         if not numeric.is_exact(i._array.dtype):
             raise IndexError(f"an index must be a tensor of integers or of bool, got {i.dtype}")
         if i._array.ndim == 0 and not is_mask and not capturing() and not is_wrapped(i):
-            return int(i._array)  # an integer like any other, unless a program is captured
+            return int(i._array)  # a plain integer, except during capture
         return i
     if isinstance(i, (bool, np.bool_)):
         return bool(i)
@@ -319,7 +319,7 @@ def _slice_of(i: slice, size: int) -> tuple[int, int, int]:
 
 
 def check_mask_shape(mask: tuple[int, ...], shape: tuple[int, ...], dim: int) -> None:
-    """Raise if a mask does not stand for dimensions of a tensor from `dim` on."""
+    """Raise unless the shape of a mask equals the dimensions of a tensor from `dim` on."""
     if mask != shape[dim : dim + len(mask)]:
         raise IndexError(
             f"a mask of shape {tuple(mask)} does not match dimensions {dim} to "
@@ -328,7 +328,7 @@ def check_mask_shape(mask: tuple[int, ...], shape: tuple[int, ...], dim: int) ->
 
 
 def as_mask(index: Tensor) -> Tensor:
-    """A mask of bytes, which older code has, as one of booleans."""
+    """A uint8 mask, as in older code, as a bool mask; warns."""
     warnings.warn(
         "a mask of uint8 still selects elements, as in PyTorch; convert it with .bool()",
         UserWarning,
@@ -339,7 +339,7 @@ def as_mask(index: Tensor) -> Tensor:
 
 
 def as_indices(index: Tensor, shape: tuple[int, ...], dim: int) -> list[Tensor]:
-    """Index tensors of integers; a mask becomes the positions where it holds."""
+    """Integer index tensors; a mask becomes the positions where it is True, one per dimension."""
     if index._array.dtype == np.uint8:
         index = as_mask(index)
     if not numeric.is_boolean(index._array.dtype):
@@ -357,7 +357,7 @@ def _basic(x: Tensor, static: tuple[Any, ...], after: tuple[int, ...]) -> Tensor
 
 
 def _short(key: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...] | None:
-    """The static index of integers and slices in steps of 1; None for other keys and bad ones."""
+    """The static index of a key of integers and slices without steps; None for all other keys."""
     if len(key) > len(shape):
         return None
     static: list[Any] = [None] * len(shape)
@@ -390,7 +390,7 @@ def getitem(self: Tensor, key: Any) -> Any:
             return slice_.direct(self, {"index": (first,) + (None,) * (len(shape) - 1)})
     elif key.__class__ is Tensor and key._array.dtype is _INT64:
         shape = self._array.shape
-        if shape and key._array.ndim:  # the same as below, for one index: 4 µs less
+        if shape and key._array.ndim:  # a shortcut of the code below for one index: saves 4 µs
             if key._array.__class__ is not self._array.__class__:
                 key = _beside(self, key)
             try:
@@ -470,7 +470,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
 
 
 def _put_into(view: Tensor, value: Tensor, indices: list[Tensor], dims: tuple[int, ...]) -> None:
-    """Write straight into memory what nobody records: the rest of a large tensor is not touched."""
+    """Write directly to memory if nothing is recorded, without a copy of the other elements."""
     own(view)
     target, given = view._array, value._array
     if storage.owner_of(given) is storage.owner_of(target):
@@ -481,7 +481,7 @@ def _put_into(view: Tensor, value: Tensor, indices: list[Tensor], dims: tuple[in
 
 
 def _fill(self: Tensor, mask: Tensor, value: Tensor) -> None:
-    """`x[mask] = number`: no positions are looked up, so that it can be compiled."""
+    """`x[mask] = number` by `where`, without the positions of the mask, so that it compiles."""
     started = next(numbers)
     shape, missing = mask._array.shape, self._array.ndim - mask._array.ndim
     check_mask_shape(shape, self._array.shape, 0)
@@ -493,7 +493,7 @@ def _fill(self: Tensor, mask: Tensor, value: Tensor) -> None:
 def _result_shape(
     shape: tuple[int, ...], dims: tuple[int, ...], indices: list[Tensor]
 ) -> tuple[int, ...]:
-    """The shape of x[...] with index tensors, worked out on an array without memory."""
+    """The shape of x[...] with index tensors, computed with an array without memory."""
     ghost = np.broadcast_to(np.empty((), bool), shape)
     ghosts = [np.zeros(i._array.shape, np.int64) if min(shape) else i._array for i in indices]
     found: tuple[int, ...] = ghost[_key(ghosts, dims, len(shape))].shape
@@ -558,7 +558,7 @@ filled_: Primitive = define(
     inplace=True,
 )
 def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Any:
-    """`value` where the mask holds, `input` elsewhere.
+    """`value` where the mask is True, `input` elsewhere.
 
     `mask` is a boolean tensor with a shape that broadcasts to that of `input`.
 
@@ -588,7 +588,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Any:
     samples=lambda: [Sample((3, 4), In(3, 4, kind="bool")), Sample((3, 4), In(4, kind="bool"))],
 )
 def masked_select(input: Tensor, mask: Tensor) -> Any:
-    """The elements where the mask holds, in one dimension.
+    """The elements where the mask is True, in one dimension.
 
     >>> import tapegrad
     >>> x = tapegrad.tensor([[1, 2], [3, 4]])
@@ -606,7 +606,7 @@ def nonzero(input: Tensor, *, as_tuple: Literal[False] = False) -> Tensor: ...
 def nonzero(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ...
 @op(apart=True, samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2))], differentiable=False)
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """The indices of elements that are not zero, one row each (or one tensor per dimension).
+    """The indices of nonzero elements, one row each (or with `as_tuple` a tensor per dimension).
 
     >>> import tapegrad
     >>> tapegrad.nonzero(tapegrad.tensor([[0, 5], [7, 0]]))
@@ -620,12 +620,12 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     module = xp.module(input._array)
     if not input._array.ndim:
         return wrap(module.zeros((len(found[0]), 0), np.int64))
-    return wrap(module.stack(found).T)  # in memory, one dimension after another
+    return wrap(module.stack(found).T)  # column-major
 
 
 @op(samples=lambda: [Sample(In(3, 4, kind="int", low=0, high=2))], differentiable=False)
 def argwhere(input: Tensor) -> Any:
-    """The indices of elements that are not zero, one row each.
+    """The indices of nonzero elements, one row each.
 
     >>> import tapegrad
     >>> tapegrad.argwhere(tapegrad.tensor([[0, 5], [7, 0]]))

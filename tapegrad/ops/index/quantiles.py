@@ -1,6 +1,6 @@
-"""Quantiles: the values below which given shares of a tensor lie.
+"""Quantiles: the values below which given fractions of a tensor lie.
 
-Made of sorting and of lookups between neighbours. Imported at first use (`late.py`).
+Computed by sorting and interpolation between neighbours. Imported at first use (`late.py`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def quantile(
     *,
     interpolation: str = "linear",
 ) -> Any:
-    """The value below which a share q of a dimension lies; several shares come first.
+    """The value below which a fraction q of a dimension lies; a vector q adds a first dimension.
 
     `interpolation` is "linear", "lower", "higher", "nearest" or "midpoint".
 
@@ -106,7 +106,7 @@ def _quantile_of(
     else:
         place = expand_(row * (size - 1), shape=(*ordered._array.shape[:last], *row._array.shape))
         found = _at_places(ordered, place, interpolation)
-        end = narrow(ordered, -1, size - 1, 1)  # NaN, if one is there
+        end = narrow(ordered, -1, size - 1, 1)  # NaN if there is one, as NaN is sorted last
         found = c.where(c.isnan(end), end, found)
     found = movedim(found, -1, 0)
     if keepdim:
@@ -116,7 +116,7 @@ def _quantile_of(
 
 
 def _at_places(ordered: Any, place: Any, interpolation: str) -> Any:
-    """Values between neighbours of the sorted last dimension, at places that need not be whole."""
+    """Values of the sorted last dimension at fractional positions, between two neighbours."""
     d = ordered._array.ndim - 1
     if interpolation == "nearest":
         return gather_(ordered, place.round().long(), dim=d)

@@ -1,4 +1,4 @@
-"""Finding and counting: sorted places, set membership, order statistics, reductions by index."""
+"""Searching and counting: sorted sequences, sets, order statistics, reductions by index."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 class Indexed(NamedTuple):
-    """Elements, and where they are."""
+    """Values, and their indices."""
 
     values: Tensor
     indices: Tensor
 
 
-# -- places in sorted sequences ----------------------------------------------------------------
+# -- positions in sorted sequences -------------------------------------------------------------
 
 
 def _searchsorted(x: Any, values: Any, *, right: bool) -> Any:
@@ -59,7 +59,7 @@ def _searchsorted(x: Any, values: Any, *, right: bool) -> Any:
 
 
 def _searchsorted_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
-    """One sequence serves all values; sequences of examples are searched for their own."""
+    """A sequence without a batch is used for all values, else each example uses its own."""
     x, values = inputs
     if not batched[0] and len(x.shape) == 1:
         return p(x, values, **params)
@@ -98,7 +98,7 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Any:
-    """Where values would have to be inserted to keep the last dimension sorted.
+    """The positions where values can be inserted while the last dimension stays sorted.
 
     With `right=True` (or `side="right"`) a value goes after elements equal to it, else before.
 
@@ -138,9 +138,9 @@ def searchsorted(
 def bucketize(
     input: Operand, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Any:
-    """The number of the interval between boundaries in which each value lies.
+    """The index i of the interval between boundaries in which each value x lies.
 
-    With `right=False` i fulfils boundaries[i - 1] < x <= boundaries[i], with `right=True`
+    With `right=False`, boundaries[i - 1] < x <= boundaries[i]; with `right=True`,
     boundaries[i - 1] <= x < boundaries[i].
 
     >>> import tapegrad
@@ -166,7 +166,7 @@ def bucketize(
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
 ) -> Any:
-    """Whether each element is among the test elements.
+    """Whether each element is one of the test elements.
 
     >>> import tapegrad
     >>> tapegrad.isin(tapegrad.tensor([1, 2, 3]), tapegrad.tensor([2, 3]))
@@ -193,7 +193,7 @@ def isin(
     differentiable=False,
 )
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Any:
-    """How often each number from 0 on occurs, or the sum of its weights.
+    """The number of occurrences of each integer from 0 on, or the sum of its weights.
 
     >>> import tapegrad
     >>> tapegrad.bincount(tapegrad.tensor([0, 3, 1, 3]))
@@ -219,13 +219,13 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 
 def _without_history(input: Tensor, values: Tensor, what: str) -> Tensor:
-    """Values that require a gradient if the input does, and refuse it, as PyTorch's do."""
+    """Values that require a gradient if the input does, but raise in backward, as in PyTorch."""
     if not input.requires_grad or not is_grad_enabled():
         return values
     from ...autograd.function import Function
 
     class Different(Function):
-        """Elements of the input that differ from each other."""
+        """Distinct elements of the input."""
 
         @staticmethod
         def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
@@ -264,7 +264,7 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The different elements in order; where each came from and how often, if asked for.
+    """The distinct elements, sorted; optionally the position of each input in them, and counts.
 
     >>> import tapegrad
     >>> values, counts = tapegrad.unique(tapegrad.tensor([3, 1, 3]), return_counts=True)
@@ -278,7 +278,7 @@ def unique(
     if axis is not None and shape.count(0) > (not shape[axis] if shape else 0):
         raise RuntimeError(f"unique: slices of shape {tuple(input.shape)} along {dim} are empty")
     module = xp.module(input._array)
-    half = numeric.is_bfloat16(input._array.dtype)  # which NumPy cannot order if there is NaN
+    half = numeric.is_bfloat16(input._array.dtype)  # NumPy cannot sort bfloat16 with NaN
     values, inverse, counts = module.unique(
         xp.widened(input._array) if half else input._array,
         return_inverse=True,
@@ -319,8 +319,7 @@ def unique_consecutive(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The elements without those that repeat the one before; which run each is in, and how long
-    the runs are, if asked for.
+    """The first element of each run of equal ones; optionally each input's run, and run lengths.
 
     >>> import tapegrad
     >>> tapegrad.unique_consecutive(tapegrad.tensor([3, 3, 1, 1, 3]))
@@ -358,7 +357,7 @@ def unique_consecutive(
     ],
 )
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Indexed:
-    """The k-th smallest value along a dimension, counted from 1, and where it is.
+    """The k-th smallest value along a dimension, with k counted from 1, and its index.
 
     >>> import tapegrad
     >>> values, indices = tapegrad.kthvalue(tapegrad.tensor([3.0, 1.0, 2.0]), k=2)
@@ -385,7 +384,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Ind
 
 
 def _middle_places(x: Any, d: int, skips_nan: bool) -> Any:
-    """Where the median along a dimension is, or the first NaN if those count."""
+    """The index of the median along a dimension, or of the first NaN unless `skips_nan`."""
     size = x.shape[d]
     known = sum_(cast(c.equal(x, x), dtype=int64), dims=(d,), keepdim=True)  # NaN comes last
     if skips_nan:
@@ -401,7 +400,7 @@ def _median(x: Any, *, skips_nan: bool) -> Any:
 
 
 def _median_gradient(g: Any, x: Any, out: Any) -> Any:
-    """Equal parts to all elements that equal the median, or are NaN as it is."""
+    """The gradient in equal shares for all elements equal to the median, or NaN if it is NaN."""
     hit = c.where(c.isnan(out), c.isnan(x), c.equal(x, out))
     shares = cast(hit, dtype=as_dtype(g.dtype))
     return g * (shares / sum_(shares, dims=tuple(range(len(x.shape))), keepdim=False))
@@ -416,7 +415,7 @@ def _median_of(input: Any, dim: int | None, keepdim: bool, skips_nan: bool) -> A
         if input._array.size:
             return median_(input, skips_nan=skips_nan)
         if numeric.is_exact(input._array.dtype):
-            return input.new_full((), np.iinfo(input._array.dtype).min)  # what NaN becomes
+            return input.new_full((), np.iinfo(input._array.dtype).min)  # NaN, converted
         return input.sum() * np.nan
     x = input if input._array.ndim else reshape_(input, shape=(1,))
     d = normal_dim(dim, x._array.ndim)
@@ -444,9 +443,9 @@ def median(input: Tensor, dim: None = None, keepdim: bool = False) -> Tensor: ..
 def median(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
 @op(samples=_median_samples)
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The middle value, the lower one of two; with a dim also where it is.
+    """The middle value, the lower one of two; with a dim also its index.
 
-    Without a dim equal values share the gradient.
+    Without a dim, equal values share the gradient.
 
     >>> import tapegrad
     >>> tapegrad.median(tapegrad.tensor([3.0, 1.0, 2.0, 4.0]))
@@ -476,7 +475,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
 def _scatter_extreme(x: Any, index: Any, src: Any, *, dim: int, largest: bool) -> Any:
     module = xp.module(x)
     if module is not np:
-        # CuPy's `maximum.at` does not keep all digits of float64, so the host does it.
+        # CuPy's `maximum.at` loses digits of float64, so the host computes it.
         given = (array.get() for array in (x, index, src))
         return module.asarray(_scatter_extreme(*given, dim=dim, largest=largest))
     xp.check_index(index, x.shape[dim], "scatter_reduce", RuntimeError)
@@ -517,16 +516,16 @@ def _bound(x: Any, largest: bool) -> Any:
 
 
 def _grouped_product(x: Any, index: Any, src: Any, d: int) -> Any:
-    """`x` times all values of `src` that go to its places.
+    """`x` times the product of the values of `src` for each index.
 
-    The factors of each place are sorted together and multiplied pairwise, in as many rounds as
-    there are doublings: exact for zeros in all orders of derivative.
+    The factors of one index are sorted next to each other and multiplied pairwise in log2(n)
+    rounds. Zeros among them give exact derivatives of all orders.
     """
     shape = x._array.shape
     if not shape:
         single = [v.reshape(1) for v in (x, index, src)]
         return reshape_(_grouped_product(single[0], single[1], single[2], 0), shape=())
-    # Where there are fewer indices than elements beside the dimension: more factors that are 1.
+    # Where other dimensions of the index are smaller than those of `x`, add factors of 1.
     wide = (*shape[:d], index._array.shape[d], *shape[d + 1 :])
     if wide != index._array.shape:
         widths = tuple((0, n - m) for n, m in zip(wide, index._array.shape, strict=True))
@@ -568,11 +567,11 @@ _PLACES = In(values=[[0, 1, 2], [2, 0, 0]], kind="int")
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
-    """`input` with all values of `src` that go to one place reduced.
+    """`input` reduced with the values of `src` for each index.
 
     `reduce` is sum, prod, mean, amax or amin.
 
-    With `include_self=False` the values that were there before do not count.
+    With `include_self=False` the previous values at these indices are ignored.
 
     >>> import tapegrad
     >>> index, src = tapegrad.tensor([0, 0, 2]), tapegrad.tensor([1.0, 2.0, 3.0])

@@ -1,7 +1,7 @@
-"""Reductions of neighbouring runs of elements, and lookups that a mask may leave out.
+"""Reductions of consecutive runs of elements, and indexing under a mask.
 
-In come data and the lengths or bounds of runs, or index tensors and a mask. Made of gathers and
-scatters. Imported at first use (`late.py`).
+Comes in: data and the lengths or bounds of runs, or index tensors and a mask. Everything consists
+of gathers and scatters. Imported at first use (`late.py`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _REDUCTIONS: dict[str, tuple[Any, float]] = {
 
 
 def _bounds(data: Any, lengths: Any, offsets: Any, axis: int) -> Any:
-    """The bounds of all runs, (rows, runs + 1): lengths are added up."""
+    """The bounds of all runs, (rows, runs + 1): `offsets`, or cumulative sums of lengths."""
     given = lengths if offsets is None else offsets
     if given is None:
         raise RuntimeError("_segment_reduce needs lengths or offsets")
@@ -81,10 +81,10 @@ def _segment_reduce(
     unsafe: bool = False,
     initial: Number | None = None,
 ) -> Any:
-    """Neighbouring runs of an axis reduced: sum, mean, prod, max or min.
+    """The sum, mean, prod, max or min of consecutive runs of an axis.
 
     `lengths` of the runs, or `offsets`, the bounds between them, have the dimensions of the data
-    up to the axis. An empty run gives `initial`, or what the reduction gives of nothing.
+    up to the axis. An empty run gives `initial`, or by default the reduction of no elements.
 
     >>> import tapegrad
     >>> data, lengths = tapegrad.tensor([1.0, 2.0, 3.0]), tapegrad.tensor([2, 1])
@@ -134,11 +134,11 @@ def _segment_reduce(
     return out.reshape(*shape[:axis], runs, *rest)
 
 
-# -- behind a mask -----------------------------------------------------------------------------
+# -- under a mask ------------------------------------------------------------------------------
 
 
 def _masked_places(x: Any, mask: Any, indices: Any) -> tuple[list[Any], tuple[int, ...]]:
-    """Index tensors that are 0 where the mask is False, and the dims that they are for."""
+    """Index tensors, set to 0 where the mask is False, and the dimensions that they index."""
     dims = tuple(d for d, index in enumerate(indices) if index is not None)
     places = []
     for d in dims:

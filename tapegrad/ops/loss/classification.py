@@ -1,8 +1,8 @@
 """Losses on classes: negative log-likelihood and cross entropy.
 
-Cross entropy on labels is one composite that keeps the log-probabilities and the labels. The
-log-probabilities are an output of its own: the rule needs no second softmax, and second derivatives
-flow through them.
+Cross entropy on labels is one composite that saves the log-probabilities and the labels. The
+log-probabilities are its second output, so that the vjp rule needs no second softmax, and second
+derivatives flow through them.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ F = "nn.functional"
 def _label_weights(
     labels: Any, weight: Any, like: Any, ignored: int | None, dim: int
 ) -> tuple[Any, Any, Any]:
-    """Labels as an index along `dim`, each one's weight, and which of them count.
+    """Labels as an index along `dim`, their weights, and a mask of labels that are not ignored.
 
-    Weights are None where each is 1; `counted` is None where all labels count.
+    The mask is None if `ignored` is None; the weights are None if `weight` is None too.
     """
     shape = tuple(labels.shape)
     column = (*shape[:dim], 1, *shape[dim:])
@@ -69,12 +69,12 @@ def _reduce_labels(loss: Any, weights: Any, reduction: str) -> Any:
     if reduction == "sum":
         return total
     count = _total_weight(weights, loss.shape)
-    # No labels at all have a mean of NaN, as a sum of no weights gives it.
+    # The mean over no labels is NaN; with weights it is 0 / 0.
     return total * math.nan if weights is None and count == 0 else total / count
 
 
 def _is_short(x: Any, labels: Any, weight: Any, dim: int, ignored: int | None) -> bool:
-    """Whether a NumPy array has a row of classes for each label, and all labels count alike."""
+    """Whether labels index rows of a NumPy matrix, with no weights and no ignored label."""
     return (
         weight is None
         and ignored is None
@@ -98,7 +98,7 @@ def _nll(x: Any, labels: Any, weight: Any, *, dim: int, ignored: int | None, red
 
 
 def _of_labels(loss: Any, weights: Any, counted: Any, reduction: str) -> Any:
-    """The loss of all labels together."""
+    """Multiply the losses by weights, mask ignored labels, and reduce."""
     if weights is not None:
         loss = loss * weights
     if counted is not None:
@@ -109,20 +109,20 @@ def _of_labels(loss: Any, weights: Any, counted: Any, reduction: str) -> Any:
 def _label_gradients(
     g: Any, weights: Any, counted: Any, reduction: str, dim: int, shape: Any
 ) -> Any:
-    """What each label's -log-probability is multiplied by, with a dimension for the classes."""
+    """The gradient of each label's -log-probability, with a dimension for the classes."""
     each = g if weights is None else g * weights
     if reduction == "mean":
         each = each / _total_weight(weights, shape)
         if counted is not None:
-            # Where no label counts at all, the mean is NaN but its gradient is 0.
+            # If all labels are ignored, the mean is NaN but its gradient is 0.
             each = c.where(counted, each, 0.0)
     if weights is None and reduction != "none":
-        return each  # one number for all labels
+        return each  # one value for all labels
     return reshape_(each, shape=(*shape[:dim], 1, *shape[dim:]))
 
 
 def _at_label(index: Any, classes: int, dim: int, ndim: int) -> Any:
-    """Whether each class is the label."""
+    """The labels as one-hot masks."""
     raw = index._array if isinstance(index, Tensor) else index
     numbers = xp.module(raw).arange(classes).reshape(-1, *[1] * (ndim - dim - 1))
     return c.equal(index, numbers)
@@ -149,7 +149,7 @@ def _cross_entropy(
     top = amax_(detach(wide), dims=(dim,), keepdim=True)
     lower = wide - top
     log_sum = e.log(sum_(e.exp(lower), dims=(dim,), keepdim=True))
-    # What belongs to labels is found in `x`: a program then need not have `log_p` in memory.
+    # Gather from `x`, so that a program does not have to store `log_p`.
     index, weights, counted = _label_weights(labels, weight, wide, ignored, dim)
     found = widened(gather_(x, index, dim=dim)) - top - log_sum
     loss = _of_labels(-reshape_(found, shape=tuple(labels.shape)), weights, counted, reduction)
@@ -167,7 +167,7 @@ def _cross_entropy_gradient(
     reduction: str,
     needs: list[bool],
 ) -> tuple[Any, ...]:
-    """(softmax - one-hot) times each label's weight; in a second derivative also that of log_p."""
+    """(softmax - one-hot) times the labels' gradients, plus the gradient of output `log_p`."""
     g_loss, g_log_p = g
     p = e.exp(log_p)
     g_x = None
@@ -198,7 +198,7 @@ _LABEL_DTYPES = (np.dtype(np.int64), np.dtype(np.uint8))
 def _check_labels(
     what: str, input: Any, target: Any, weight: Any, ignored: int, reduction: str
 ) -> tuple[Any, dict[str, Any]]:
-    """Check shapes and values of labels; returns the labels and the primitives' parameters."""
+    """Check shapes and values of labels; return the labels and the primitives' parameters."""
     shape, given = input._array.shape, target._array.shape
     if not shape:
         raise RuntimeError(f"{what} needs an input with a dimension of classes, got a 0-d tensor")
@@ -227,7 +227,7 @@ def _check_labels(
     if weight is not None and weight.requires_grad and STATE.mode & GRAD:
         raise RuntimeError(f"{what} has no gradient for its weight; detach() it")
     labels = whole_of(target)._array
-    # On a tape the labels of a later run may be others: there `ignored` stays a number.
+    # On a tape, later runs may have other labels, so `ignored` stays a number.
     taped = STATE.mode & TAPE
     outside = taped or (labels.size and not _lie_below(labels, classes))
     if outside:
@@ -245,11 +245,11 @@ def _check_labels(
 
 
 def _lie_below(labels: Any, classes: int) -> bool:
-    """Whether all labels lie between 0 and classes - 1."""
+    """Whether all labels are between 0 and classes - 1."""
     if labels.size <= xp.FEW_INDICES:
         low, high = xp.ends(labels)
         return bool(low >= 0 and high < classes)
-    # Read as unsigned, negative labels are huge: one look finds both ends of the range.
+    # Viewed as unsigned, negative labels are huge, so one maximum checks both bounds.
     return bool(labels.view(f"u{labels.dtype.itemsize}").max() < classes)
 
 
@@ -283,7 +283,7 @@ def nll_loss(
 
     `input` is (batch, classes, ...), `target` (batch, ...) with integer labels. `weight` is
     (classes,); "mean" divides by the sum of the weights of the labels. Labels equal to
-    `ignore_index` do not count.
+    `ignore_index` are ignored.
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F
@@ -326,12 +326,12 @@ def cross_entropy(
 ) -> Any:
     """-log(softmax(input)) at the labels, or weighted by class probabilities.
 
-    Classes lie along dimension 1 (dimension 0 of a single sample). `target` holds integer labels,
-    or floating probabilities (one-hot vectors too) in the shape of the input.
+    The classes are dimension 1 (dimension 0 of a single sample). `target` holds integer labels, or
+    floating-point class probabilities (also one-hot) in the shape of the input.
 
     `weight` is (classes,); "mean" divides by the sum of the weights of the labels. Labels equal to
-    `ignore_index` do not count. `label_smoothing` mixes the target with that share of equal
-    probabilities.
+    `ignore_index` are ignored. `label_smoothing` is the share of the uniform distribution that is
+    mixed into the target.
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F
@@ -354,7 +354,7 @@ def cross_entropy(
 def _smooth_cross_entropy(
     input: Any, target: Any, weight: Any, params: dict[str, Any], smoothing: float
 ) -> Any:
-    """A share of each label's weight goes to all classes alike."""
+    """Cross entropy on labels with label smoothing."""
     dim, classes = params["dim"], input._array.shape[params["dim"]]
     log_p = log_softmax_(input, dims=(dim,))
     sharp = nll_(log_p, target, weight, **params)
@@ -413,8 +413,8 @@ def linear_cross_entropy(
 ) -> Any:
     """The cross entropy of input @ linear_weight.T + linear_bias.
 
-    Weights (classes, ..., features) give logits (samples, classes, ...). `options` say how PyTorch
-    splits the work to save memory; here they have no effect.
+    Weights (classes, ..., features) give logits (samples, classes, ...). In PyTorch, `options`
+    control how the work is split to save memory; here they have no effect.
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F

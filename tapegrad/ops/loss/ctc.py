@@ -1,8 +1,8 @@
-"""Connectionist temporal classification: the loss of sequences whose alignment is not known.
+"""Connectionist temporal classification: a loss of sequences with unknown alignment.
 
-A path reads one label or a blank at each time. The loss is -log of the probability of all paths
-that read as the targets, by running over times forwards and backwards (Graves et al., 2006). One
-primitive makes the losses and, beside them, their gradients; it is called by `ctc_loss` alone.
+A path emits one label or a blank at each time. The loss is -log of the total probability of all
+paths that give the targets, by the forward-backward algorithm (Graves et al., 2006). One primitive
+computes the losses and their gradients; only `ctc_loss` calls it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _COUNTS = In(values=[2, 1], kind="int")
 # -- the primitive -----------------------------------------------------------------------------
 #
 # States 0, 2, 4, ... of a path are blanks, states 1, 3, ... the labels. `states` has the class of
-# each, `skips` says where the blank before a state may be left out, `ends` which states are last.
+# each, `skips` marks states whose preceding blank may be skipped, `ends` the possible last states.
 
 
 def _sum_of_paths(stay: Any, step: Any, jump: Any, may_jump: Any) -> Any:
@@ -52,7 +52,7 @@ def _sum_of_paths(stay: Any, step: Any, jump: Any, may_jump: Any) -> Any:
 
 
 def _forwards(emitted: Any, skips: Any, lengths: Any) -> Any:
-    """log-probabilities of reaching each state, (times + 1, samples, states + 2), from time -1."""
+    """log-probabilities of reaching each state, (times + 1, samples, states), from time -1."""
     times, samples, states = emitted.shape
     reached = xp.module(emitted).full((times + 1, samples, states + 2), -math.inf, emitted.dtype)
     reached[0, :, 2] = 0
@@ -64,7 +64,7 @@ def _forwards(emitted: Any, skips: Any, lengths: Any) -> Any:
 
 
 def _backwards(emitted: Any, skips: Any, ends: Any, lengths: Any) -> Any:
-    """log-probabilities of what remains to be read after each state, (times, samples, states)."""
+    """log-probabilities of the rest of the path after each state, (times, samples, states)."""
     times, samples, states = emitted.shape
     module = xp.module(emitted)
     left = module.empty((times, samples, states), emitted.dtype)
@@ -81,7 +81,7 @@ def _backwards(emitted: Any, skips: Any, ends: Any, lengths: Any) -> Any:
 def _ctc(
     log_p: Any, states: Any, skips: Any, ends: Any, lengths: Any, *, zero_infinity: bool
 ) -> Any:
-    """The loss of each sample, and its gradient at `log_p` as if that were a log_softmax."""
+    """The loss of each sample, and its gradient for the logits whose log_softmax is `log_p`."""
     times, samples, classes = log_p.shape
     dtype, log_p = log_p.dtype, xp.widened(log_p)
     xp.check_index(states, classes, "ctc_loss", RuntimeError)
@@ -112,7 +112,7 @@ def _minus_log_total(reached: Any, ends: Any) -> Any:
 
 
 def _log_sum_in_loops(body: Any, dtype: Any, stay: Any, step: Any, jump: Any, may_jump: Any) -> Any:
-    """A node: the logarithm of the sum of three exponentials, the third only where allowed."""
+    """A node: the logarithm of the sum of three exponentials, the third only if `may_jump`."""
     x, y, z = body.read(stay), body.read(step), body.read(jump)
     z = body.compute("where(m, z, -inf)", dtype, m=body.read(may_jump), z=z)
     top = body.compute("maximum(maximum(x, y), z)", dtype, x=x, y=y, z=z)
@@ -140,7 +140,7 @@ def _ctc_in_loops(
     loss, gradient = outs
     times, samples, _ = log_p.shape
     if b.widest(log_p.dtype) != log_p.dtype:
-        # As the kernel does: in float32, and rounded at the end.
+        # As in the kernel: compute in float32, and round at the end.
         wide = [b.new(out.shape, b.widest(out.dtype)) for out in outs]
         given = (b.widened(log_p), states, skips, ends, lengths)
         _ctc_in_loops(b, wide, *given, zero_infinity=zero_infinity)
@@ -249,13 +249,13 @@ def _ctc_gradient(
         return (first, None, None, None, None)
     from .ctc_curvature import changed  # few programs need second derivatives
 
-    # The second derivatives are symmetric: what changes along a direction is what pulls it back.
+    # The Hessian is symmetric, so its product with a direction is also the vjp.
     second = changed(g_gradient, log_p, states, skips, ends, lengths, zero_infinity)
     return (second if first is None else first + second, None, None, None, None)
 
 
 def _ctc_batch(p: Any, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
-    """Examples are more samples."""
+    """Fold the examples of the batch into the samples."""
     size = size_of(inputs, batched)
     log_p, *others = spread(inputs, batched)
     loss, gradient = p(joined(log_p, 1), *[joined(x) for x in others], **params)
@@ -269,8 +269,8 @@ ctc_ = define(
     outputs=("out", "gradient"),
     joint=_ctc_gradient,
     lower=_ctc_in_loops,
-    # The loops of a program are as many as times, so that each length would be compiled anew: worth
-    # it in a function that is compiled anyway, but not for a single call.
+    # A program has loops for each time, so each length needs its own compilation. That pays in a
+    # compiled function, but not for a single call.
     native_size=NEVER,
     batch=_ctc_batch,
 )
@@ -295,9 +295,9 @@ def _lengths(name: str, values: Any, samples: int, most: int | None, like: Any) 
 
 
 def _padded_targets(targets: Any, lengths: Any, samples: int) -> Any:
-    """Targets as a matrix (samples, longest) from those that follow each other in one row."""
+    """Targets as a matrix (samples, longest), from all targets concatenated in one row."""
     total = targets._array.size
-    # On a tape the lengths of a later run may be others, up to that of all targets together.
+    # On a tape, later runs may have other lengths, up to that of all targets together.
     longest = total if STATE.mode & TAPE else int(whole_of(lengths)._array.max()) if samples else 0
     starts = cumsum_(lengths, dim=0, reverse=False) - lengths
     steps = wrap(xp.module(targets._array).arange(longest))
@@ -309,7 +309,7 @@ def _padded_targets(targets: Any, lengths: Any, samples: int) -> Any:
 @op(
     module=F,
     samples=lambda: [
-        # The gradient holds for log_softmax and is by design not that of any other input.
+        # The gradient is by design only right for the result of a log_softmax.
         Sample(In(5, 2, 4, low=-3, high=-0.5, grad=False), _ROWS, _TIMES, _COUNTS),
         Sample(In(5, 2, 4, low=-3, high=-0.5, grad=False), _ROWS, _TIMES, _COUNTS, 3, "none"),
         Sample(In(5, 2, 4, low=-3, high=-0.5, grad=False), _FLAT, _TIMES, _COUNTS, reduction="sum"),
@@ -331,14 +331,15 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Any:
-    """-log of the probability of all alignments of `targets` to (times, samples, classes).
+    """-log of the total probability of all alignments of `targets` with `log_probs`.
 
-    Targets are (samples, longest), or follow each other in one row. "mean" divides each loss by its
-    number of targets first. The gradient is that of a preceding log_softmax, as in PyTorch.
+    `log_probs` is (times, samples, classes) or (times, classes). Targets are (samples, longest), or
+    concatenated in one row. "mean" first divides each loss by its number of targets. The gradient
+    is only right if `log_probs` is the result of a log_softmax, as in PyTorch.
 
-    `input_lengths` and `target_lengths` are (samples,): the times and targets of each sample that
-    count. `blank` is the class that stands for no target; `zero_infinity` gives 0 to samples whose
-    targets do not fit.
+    `input_lengths` and `target_lengths` are (samples,): the number of times and of targets of each
+    sample. `blank` is the class of blanks; `zero_infinity` gives 0 to samples whose targets do not
+    fit into their times.
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F
@@ -391,7 +392,7 @@ def ctc_loss(
 
 
 def _states(labels: Any, counts: Any, samples: int, blank: int) -> tuple[Any, Any, Any]:
-    """Labels with blanks around them, where the blank before a state may be left out, the ends."""
+    """The `states`, `skips` and `ends` of the targets."""
     longest = labels._array.shape[1]
     column = reshape_(counts, shape=(samples, 1))
     number = wrap(xp.module(labels._array).arange(2 * longest + 1))
@@ -400,7 +401,7 @@ def _states(labels: Any, counts: Any, samples: int, blank: int) -> tuple[Any, An
     if not longest:
         states = number * 0 + blank + column * 0
         return states, c.not_equal(states, states), c.equal(number, 2 * column)
-    # Beyond its targets a sample has blanks, so that no padding is read as a class.
+    # After its targets a sample has blanks, so that padding is never used as a class.
     place = c.where(c.logical_and(odd, inside), number // 2, 0)
     taken = gather_(labels, place, dim=1)
     states = c.where(c.logical_and(odd, inside), taken, blank)

@@ -1,9 +1,10 @@
 """The second derivative of `ctc_loss`: how its gradient changes with the log-probabilities.
 
-The gradient has the probability that a path is in a state at a time. Along a change of the
-log-probabilities, the logarithm of that probability changes by the expected change of what the path
-reads before and after, less that of all paths. Both expectations run over times beside the sums
-over paths. Everything is made of primitives, so that further derivatives follow.
+The gradient contains the probability that a path is in a state at a time. Along a change of the
+log-probabilities, the logarithm of that probability changes by the expected change over the paths
+through that state, minus the expected change over all paths. Both expectations are computed in the
+same loops over times as the sums over paths. All operations are primitives, so that higher
+derivatives work too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..shape.joining import cat_
 from ..shape.reshaping import reshape_
 from ..shape.slicing import slice_
 
-#: stands for the logarithm of 0: differences of it are numbers, where those of -inf are not
+#: used as log(0), because differences of -inf are NaN
 NEVER = -1e30
 
 
@@ -32,7 +33,7 @@ def _part(x: Any, *index: Any) -> Any:
 
 
 def _moved(x: Any, by: int, fill: Any) -> Any:
-    """States taken from `by` states before (or after, if negative), `fill` beyond them."""
+    """States shifted right by `by`, or left if it is negative; `fill` fills the gap."""
     count = x.shape[1]
     border = _part(fill, None, (0, min(abs(by), count), 1))
     if abs(by) >= count:
@@ -45,7 +46,7 @@ def _moved(x: Any, by: int, fill: Any) -> Any:
 def _step(
     reached: Any, expected: Any, jumps: Any, by: int, never: Any, nothing: Any
 ) -> tuple[Any, Any]:
-    """Sums over the three ways into each state, and what is expected of them."""
+    """The log-sum over the three ways into each state, and the expected change over them."""
     ways = [
         reached,
         _moved(reached, by, never),
@@ -60,7 +61,7 @@ def _step(
 def changed(
     change: Any, log_p: Any, states: Any, skips: Any, ends: Any, lengths: Any, zero_infinity: bool
 ) -> Any:
-    """The derivative of the gradient of `ctc_loss` along a change of the log-probabilities."""
+    """The directional derivative of the gradient of `ctc_loss` along `change` of `log_p`."""
     like, change, log_p = log_p, widened(change), widened(log_p)
     times, samples, _ = log_p.shape
     count = states.shape[1]
@@ -74,7 +75,7 @@ def changed(
     def at(x: Any, t: int) -> Any:
         return _part(x, t, None, None)
 
-    # Forwards: what is read up to a state. Paths begin in the first state, before the first time.
+    # Forwards: the change up to a state. Paths begin in the first state, before the first time.
     first = zeros_as(log_p, shape=(samples, 1))
     reached = first if count == 1 else cat_(first, _part(never, None, (1, count, 1)), dim=1)
     before = nothing
@@ -89,7 +90,7 @@ def changed(
     whole = logsumexp_(last, dims=(1,), keepdim=True)
     mean_of_all = sum_(exp(last - whole) * before, dims=(1,), keepdim=True)
 
-    # Backwards: what is read after a state.
+    # Backwards: the change after a state.
     jumps = c.greater(_moved(c.where(skips, nothing + 1, nothing), -2, nothing), 0)
     finish = c.where(ends, nothing, never)
     left, after = never, nothing
@@ -114,7 +115,7 @@ def changed(
 
 
 def _counted(times: int, column: Any, log_p: Any) -> Any:
-    """Which times of each sample count, (times, samples, 1)."""
+    """A mask of the times within each sample's length, (times, samples, 1)."""
     samples = column.shape[0]
     rows = [reshape_(c.greater(column, t), shape=(1, samples, 1)) for t in range(times)]
     return cat_(*rows, dim=0)

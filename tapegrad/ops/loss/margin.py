@@ -1,6 +1,6 @@
-"""Losses of margins: signs, rankings, distances and several classes at once.
+"""Losses with margins: for signs, rankings, distances and several labels per sample.
 
-Each is made of elementwise operations and a reduction; the gradient at a kink is PyTorch's.
+Each consists of elementwise operations and a reduction; gradients at kinks are those of PyTorch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ F = "nn.functional"
 _LABELS = In(values=[2, 0, 3], kind="int")
 _LISTED = In(values=[[2, 0, -1, 1], [-1, 1, 2, 3]], kind="int")
 
-# -- of signs and distances --------------------------------------------------------------------
+# -- signs and distances -----------------------------------------------------------------------
 
 
 def _signs(*shape: int) -> In:
@@ -119,7 +119,7 @@ def margin_ranking_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """max(0, -target (input1 - input2) + margin): 1 says that the first should be larger.
+    """max(0, -target (input1 - input2) + margin); with target 1, input1 should be larger.
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F
@@ -161,7 +161,7 @@ def cosine_embedding_loss(
         )
     x, y = (v if v.dtype.is_floating_point else v.float() for v in (input1, input2))
     wide, other = widened(x), widened(y)
-    # PyTorch keeps the sizes of vectors from 0 in another way than cosine_similarity does.
+    # As in PyTorch, and unlike in cosine_similarity: a small number is added to squared norms.
     small = float(np.float32(1e-12))
     squares = ((wide * wide).sum(-1) + small) * ((other * other).sum(-1) + small)
     cosine = rounded((wide * other).sum(-1) / e.sqrt(squares), x)
@@ -191,8 +191,8 @@ def triplet_margin_loss(
 ) -> Any:
     """max(0, |anchor - positive| - |anchor - negative| + margin).
 
-    The tensors are (samples, features); `p` is the norm of the distances. With `swap`, the smaller
-    of the distances of anchor and positive to the negative counts.
+    The tensors are (samples, features); `p` is the norm of the distances. With `swap`, the
+    distance to the negative is that from the anchor or the positive, whichever is smaller.
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F
@@ -284,11 +284,11 @@ def _check_triplet(what: str, anchor: Any, positive: Any, negative: Any, margin:
         )
 
 
-# -- of classes --------------------------------------------------------------------------------
+# -- classes -----------------------------------------------------------------------------------
 
 
 def _rows(what: str, input: Any) -> Any:
-    """Scores as a matrix (samples, classes); one sample may come without its dimension."""
+    """Scores as a matrix (samples, classes); a single sample may be (classes,)."""
     check_floating(input, what)
     shape = input._array.shape
     if len(shape) > 2 or (len(shape) == 2 and not shape[1]) or shape == (0,):
@@ -327,9 +327,9 @@ def multi_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """The mean over classes of max(0, margin - input[label] + input)^p, the label's own left out.
+    """The mean over classes of max(0, margin - input[label] + input)^p, with 0 for the label.
 
-    `weight` multiplies the terms of each label.
+    `weight` is (classes,): the loss of a sample is multiplied by the weight of its label.
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F
@@ -379,7 +379,7 @@ def multilabel_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """The sum over labels j and other classes i of max(0, 1 - input[j] + input[i]), by classes.
+    """The sum over labels j and other classes i of max(0, 1 - input[j] + input[i]) / classes.
 
     Each row of `target` lists the labels of a sample, from the left up to the first -1.
 

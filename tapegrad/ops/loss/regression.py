@@ -1,8 +1,7 @@
 """Losses: how far predictions are from targets.
 
-Losses of single elements are elementwise composites, which save their operands and nothing else,
-followed by a reduction. Losses on class labels stand in `classification.py`,
-those with margins in `margin.py`.
+Losses per element are elementwise composites, which save only their operands, followed by a
+reduction. Losses on class labels are in `classification.py`, those with margins in `margin.py`.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ F = "nn.functional"
 
 
 def check_reduction(reduction: Any) -> None:
-    """Raise unless `reduction` is one of the three."""
+    """Raise unless `reduction` is 'none', 'mean' or 'sum'."""
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
 
 
 def as_reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
-    """The reduction, given by its name or by PyTorch's two older arguments, which win."""
+    """The reduction, by name or by PyTorch's two older arguments, which take precedence."""
     if size_average is None and reduce is None:
         check_reduction(reduction)
         return reduction
@@ -69,12 +68,12 @@ def reduction_samples(*args: Any, **keywords: Any) -> list[Sample]:
 
 
 def as_float(target: Any, input: Any) -> Any:
-    """A target of integers as the floating type of the input."""
+    """The target, cast to the dtype of the input if it is not floating."""
     return target if numeric.is_floating(target._array.dtype) else target.to(input.dtype)
 
 
 def _pair_of(what: str, input: Any, target: Any) -> tuple[Any, Any]:
-    """Predictions and targets that fit together; a target that broadcasts is warned of."""
+    """Check predictions and targets, and warn if they broadcast; return both."""
     for x in (input, target):
         if not isinstance(x, Tensor):
             raise TypeError(f"{what} needs tensors, got {type(x).__name__}")
@@ -104,11 +103,11 @@ def equal_shapes(what: str, input: Any, target: Any) -> None:
         )
 
 
-# -- of the difference -------------------------------------------------------------------------
+# -- differences -------------------------------------------------------------------------------
 
 
 class Loss(NamedTuple):
-    """A loss of each element, and its mean or sum as one entry, for operands of one shape."""
+    """A loss per element, and its mean or sum as a single entry, for operands of one shape."""
 
     each: Primitive
     total: Primitive
@@ -130,7 +129,7 @@ def _with_total(
     gradients: tuple[Callable[..., Any], Callable[..., Any]],
     kernel: Callable[..., Any],
 ) -> Loss:
-    """A loss and its total: `kernel` and the gradients take the arguments x, y and `limit`."""
+    """A loss and its total; `kernel` takes x, y and `limit`, the gradients g before them."""
 
     def total(x: Any, y: Any, *, limit: float, mean: bool) -> Any:
         losses = kernel(x, y, limit)
@@ -203,7 +202,7 @@ def _smooth(d: Any, *, limit: float) -> Any:
     return c.where(c.less(abs(d), limit), d * d * (0.5 / limit), abs(d) - 0.5 * limit)
 
 
-# Quadratic within `limit` of 0 and straight beyond; the slope goes from -1 to 1.
+# Quadratic within `limit` of 0 and linear beyond; the slope is between -1 and 1.
 smooth_error = _of_difference(
     "smooth_error",
     _smooth,
@@ -212,7 +211,7 @@ smooth_error = _of_difference(
 
 
 def _weighted(loss: Any, weight: Any, reduction: str, what: str) -> Any:
-    """Reduce losses that weights multiply; their mean is divided by the sum of the weights."""
+    """Multiply losses by weights and reduce; "mean" divides by the sum of the weights."""
     check_reduction(reduction)
     if weight is None:
         return reduced(loss, reduction)
@@ -356,7 +355,7 @@ def huber_loss(
     return _weighted(loss, weight, reduction, "huber_loss")
 
 
-# -- of probabilities --------------------------------------------------------------------------
+# -- probabilities -----------------------------------------------------------------------------
 
 _LOG_FLOOR = -100.0
 
@@ -407,7 +406,7 @@ def binary_cross_entropy(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """-(t log(p) + (1 - t) log(1 - p)) of probabilities p; logarithms are at least -100.
+    """-(t log(p) + (1 - t) log(1 - p)) of probabilities p; logarithms are clamped at -100.
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F
@@ -490,8 +489,8 @@ def binary_cross_entropy_with_logits(
 ) -> Any:
     """Binary cross entropy of sigmoid(input); `pos_weight` multiplies the terms t log(p).
 
-    It does not overflow, where `binary_cross_entropy` of a sigmoid may. `weight` and `pos_weight`
-    broadcast to the shape of the input.
+    It is accurate for large logits, unlike `binary_cross_entropy` of a sigmoid. `weight` and
+    `pos_weight` broadcast to the shape of the input.
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F
@@ -508,7 +507,7 @@ def binary_cross_entropy_with_logits(
 @op(
     module=F,
     samples=lambda: [
-        # PyTorch warns of the mean, so the sweeps leave it out.
+        # PyTorch warns about the mean, so the sweeps leave it out.
         Sample((3, 4), _chances(), reduction="none"),
         Sample((3, 4), _chances(), reduction="sum"),
         Sample((3, 4), _chances(), reduction="batchmean"),
@@ -526,7 +525,7 @@ def kl_div(
 ) -> Any:
     """target (log(target) - input), for log-probabilities `input`.
 
-    "batchmean" divides the sum by the size of the batch, as the definition does.
+    "batchmean" divides the sum by the batch size, as the definition does.
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F
@@ -546,7 +545,7 @@ def kl_div(
     return reduced(loss, "mean" if reduction == "batchmean" else reduction)
 
 
-# -- of distributions --------------------------------------------------------------------------
+# -- distributions -----------------------------------------------------------------------------
 
 
 @op(
@@ -586,7 +585,7 @@ def poisson_nll_loss(
 
 
 def _variances(var: Any, shape: tuple[int, ...]) -> Any:
-    """Variances that broadcast to the input: equal in shape, or one for all along a dimension."""
+    """Check the shape of variances, and return them so that they broadcast to the input."""
     given = tuple(var._array.shape)
     if given != shape and given == shape[:-1]:
         return reshape_(var, shape=(*given, 1))
@@ -629,7 +628,7 @@ def gaussian_nll_loss(
     message = "gaussian_nll_loss needs variances of at least 0"
     var = checked(var, c.less(var, 0), high=0, message=message, error=ValueError)
     variances: Any = _variances(var, tuple(input._array.shape))
-    # The limit is applied to the value alone: the gradient passes, as in PyTorch.
+    # Only the value is clamped: the gradient passes unchanged, as in PyTorch.
     limited = clamp_numbers(variances.detach(), low=eps, high=math.inf)
     spread = variances + (limited - variances.detach())
     away = input - as_float(target, input)

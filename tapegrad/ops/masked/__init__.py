@@ -1,1 +1,1 @@
-"""Reductions and scans of the elements that a mask chooses."""
+"""Masked reductions and scans."""

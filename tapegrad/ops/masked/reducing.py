@@ -1,8 +1,8 @@
-"""Reductions of the elements that a mask chooses: `masked.sum`, `masked.mean` and others.
+"""Masked reductions: `masked.sum`, `masked.mean` and others.
 
-In come a tensor and a mask that broadcasts to it; True says that an element counts. Elsewhere the
-element is replaced by what changes nothing: 0 in a sum, -inf in a maximum. Where no element counts
-the result is that of no elements, or NaN.
+Comes in: a tensor and a mask that broadcasts to it, True where an element counts. Other elements
+are replaced by the neutral element of the reduction: 0 in a sum, -inf in a maximum. Where no
+element counts, the result is the neutral element or NaN.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROW = In(values=[True, False, True, True], kind="bool")
 
 
 def chosen(x: Any, mask: Any, otherwise: Any) -> Any:
-    """Elements that count, and a number in place of the others; without a mask all count."""
+    """`x` with `otherwise` in place of elements that do not count; without a mask all count."""
     return x if mask is None else c.where(_as_mask(x, mask), x, otherwise)
 
 
@@ -48,40 +48,40 @@ def _as_mask(x: Any, mask: Any) -> Any:
 
 
 def converted(x: Any, dtype: Any, whole: bool = False) -> Any:
-    """`x` in a dtype; where sums of integers are wanted, those become int64."""
+    """`x` cast to `dtype`; without one, `whole` casts integers and bool to int64."""
     if dtype is None and whole and numeric.is_exact(x._array.dtype):
         dtype = int64
     return x if dtype is None else x.to(dtype)
 
 
 def lowest(x: Any) -> Any:
-    """What no maximum is affected by."""
+    """The neutral element of maxima, in the dtype of `x`."""
     if numeric.is_exact(x._array.dtype):
         return False if numeric.is_boolean(x._array.dtype) else iinfo(x.dtype).min
     return -math.inf
 
 
 def highest(x: Any) -> Any:
-    """What no minimum is affected by."""
+    """The neutral element of minima, in the dtype of `x`."""
     if numeric.is_exact(x._array.dtype):
         return True if numeric.is_boolean(x._array.dtype) else iinfo(x.dtype).max
     return math.inf
 
 
 def inexact(x: Any, what: str) -> Any:
-    """`x` as float32 if it is of integers; bool is refused."""
+    """`x`, cast to float32 if it has integers; raises for bool."""
     _check_numbers(what, x)
     return x.float() if numeric.is_exact(x._array.dtype) else x
 
 
 def count(x: Any, dim: Any, keepdim: bool, mask: Any) -> Any:
-    """How many elements count, along dimensions."""
+    """The number of elements that count, along dimensions."""
     ones = x.new_ones(x.shape, dtype=int64)
     return reductions.sum(chosen(ones, mask, 0), dims_of(x, dim), keepdim)
 
 
 def dims_of(x: Any, dim: Any) -> Any:
-    """Dimensions as a tuple; all without any."""
+    """Dimensions as a tuple; all of them if none is given."""
     return normal_dims(() if dim is None else dim, x._array.ndim)
 
 
@@ -111,7 +111,7 @@ def sum(
     dtype: DTypeLike | None = None,
     mask: Tensor | None = None,
 ) -> Any:
-    """The sum of the elements that count, of all or along dimensions.
+    """The sum of the elements that count, over all or some dimensions.
 
     >>> import tapegrad
     >>> mask = tapegrad.tensor([True, False, True])
@@ -131,7 +131,7 @@ def prod(
     dtype: DTypeLike | None = None,
     mask: Tensor | None = None,
 ) -> Any:
-    """The product of the elements that count, of all or along dimensions.
+    """The product of the elements that count, over all or some dimensions.
 
     >>> import tapegrad
     >>> mask = tapegrad.tensor([True, False, True])

@@ -1,6 +1,6 @@
-"""What a mask chooses, with the shape of the input: `masked.softmax`, `masked.cumsum` and others.
+"""Masked operations that keep the shape: `masked.softmax`, `masked.cumsum` and others.
 
-Elements that do not count have results too, which mean nothing.
+Results at elements that do not count have no meaning, unless a docstring states them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def softmin(
 def cumsum(
     input: Tensor, dim: int, *, dtype: DTypeLike | None = None, mask: Tensor | None = None
 ) -> Any:
-    """Sums of the elements that count, up to each.
+    """Cumulative sums of the elements that count.
 
     >>> import tapegrad
     >>> mask = tapegrad.tensor([True, False, True])
@@ -91,7 +91,7 @@ def cumsum(
 def cumprod(
     input: Tensor, dim: int, *, dtype: DTypeLike | None = None, mask: Tensor | None = None
 ) -> Any:
-    """Products of the elements that count, up to each.
+    """Cumulative products of the elements that count.
 
     >>> import tapegrad
     >>> mask = tapegrad.tensor([True, False, True])
@@ -112,7 +112,7 @@ def normalize(
     dtype: DTypeLike | None = None,
     mask: Tensor | None = None,
 ) -> Any:
-    """The elements that count, divided by their norm (but not by less than eps); others are 0.
+    """The elements that count, divided by their norm or eps, whichever is larger; others are 0.
 
     >>> import tapegrad
     >>> mask = tapegrad.tensor([True, False, True])

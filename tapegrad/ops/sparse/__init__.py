@@ -1,6 +1,6 @@
-"""Sparse tensors: coordinates and elements, and the operations that they have.
+"""Sparse tensors in coordinate format, and the operations on them.
 
-Imported when the first one is made: dense tensors need nothing of it.
+Imported when the first one is made; dense tensors do not need it.
 """
 
 from . import picking as picking

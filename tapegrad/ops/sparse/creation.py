@@ -1,4 +1,4 @@
-"""Making sparse tensors of coordinates and elements, and functions of `tapegrad.sparse`."""
+"""Functions that make sparse tensors from coordinates and elements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..annotations import DeviceLike, DTypeLike
 
-#: whether coordinates are compared with the size when a tensor is made
+#: whether the coordinates of a new tensor are checked against its size
 checks = True
 
 
@@ -34,8 +34,9 @@ def sparse_coo_tensor(
 ) -> Tensor:
     """A sparse tensor of coordinates (dimensions, count) and elements (count, ...).
 
-    Elements of equal coordinates add up. Without `size`, it is the smallest that has room for all
-    coordinates. Given only a size, nothing is there. Coordinates out of range are an error.
+    Elements with equal coordinates are added. The default `size` is the smallest that contains all
+    coordinates. With only a size, the tensor has no elements. Coordinates out of range raise an
+    error, unless `check_invariants` is False.
 
     >>> import tapegrad
     >>> x = tapegrad.sparse_coo_tensor([[0, 1, 1]], [3.0, 4.0, 5.0], (3,))
@@ -62,7 +63,7 @@ def sparse_coo_tensor(
 def _elements(values: Any, dtype: Any, device: Any) -> Tensor:
     if not isinstance(values, Tensor):
         return tensor(values, dtype=dtype, device=device)
-    # Another tensor on the same memory: what is asked of the sparse one is not asked of this.
+    # A new tensor on the same memory, because requires_grad_() must not change `values` itself.
     found = values.view_as(values) if values.requires_grad else values.detach()
     out: Tensor = found.to(dtype=dtype, device=device)
     return out
@@ -105,7 +106,7 @@ def _check_range(coordinates: Any, shape: tuple[int, ...]) -> None:
 
 
 def as_rows(values: Any, tokens: Any, shape: tuple[int, ...]) -> SparseTensor:
-    """The gradient of a matrix of which rows were looked up: one element for each token.
+    """The sparse gradient of a matrix after a lookup of rows: one element for each token.
 
     `values` and `tokens` are arrays or tensors, as gradient rules get them.
     """

@@ -1,4 +1,4 @@
-"""Functions of `tapegrad.sparse` beside products and sums: softmax and matrices of diagonals."""
+"""Functions of `tapegrad.sparse` other than products and sums: softmax and `spdiags`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .tensor import SparseTensor, flat_keys
 
 
 def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """exp(x) / sum(exp(x)) along a dimension, over the elements that are there.
+    """exp(x) / sum(exp(x)) along a dimension, over the stored elements.
 
-    Elements that are not there count as minus infinity, not as 0.
+    Elements that are not stored count as minus infinity, not as 0.
 
     >>> import tapegrad
     >>> x = tapegrad.sparse_coo_tensor([[0, 0, 1], [0, 2, 1]], [1.0, 1.0, 5.0], (2, 3))
@@ -40,7 +40,7 @@ def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
 
 
 def _logarithms(what: str, input: Any, dim: int, dtype: Any) -> tuple[SparseTensor, Any]:
-    """The coalesced tensor, and log_softmax of its elements; half precision is computed wide."""
+    """The coalesced tensor, and log_softmax of its elements, at least in float32."""
     if not isinstance(input, SparseTensor):
         raise NotImplementedError(f"sparse.{what} needs a sparse tensor; use to_sparse() first")
     x: Any = (input if dtype is None else input.to(dtypes.as_dtype(dtype))).coalesce()
@@ -68,8 +68,8 @@ def spdiags(
 ) -> Tensor:
     """A sparse matrix with the rows of a matrix on its diagonals.
 
-    Row i stands on the diagonal that is `offsets[i]` columns to the right, and begins with the
-    first column: elements of columns that the matrix does not have are left out.
+    Row i is the diagonal that is `offsets[i]` columns to the right of the main one. Its element j
+    is in column j of the matrix; elements that lie outside of the matrix are left out.
 
     >>> import tapegrad
     >>> rows, places = tapegrad.tensor([[1.0, 2.0], [3.0, 4.0]]), tapegrad.tensor([0, 1])

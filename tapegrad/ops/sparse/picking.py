@@ -1,7 +1,7 @@
 """Parts of sparse tensors: `x[0]`, `x[:, 1:3]`, `index_select`, `split`; `stack` and `unsqueeze`.
 
-In come the operands of a primitive, as in `rules.py`. Parts are copies: a sparse tensor has no
-memory that a view could show. If no sparse dimension is left, the result is dense.
+Comes in: the operands of a primitive, as in `rules.py`. Parts are copies, because sparse tensors
+have no memory layout for views. If no sparse dimension is left, the result is dense.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .tensor import SparseTensor, flat_keys, made
 
 @rule("slice", "piece")
 def _slice(x: Any, index: Any) -> Any:
-    """Static indices: an integer, (start, stop, step), or None for a whole dimension."""
+    """Slice with static indices: an integer, (start, stop, step), or None for a whole dimension."""
     parts, sparse = x.parts, x.sparse_dim()
     coordinates = parts.coordinates._array
     inside = np.ones(coordinates.shape[1], bool)
@@ -49,7 +49,7 @@ def _slice(x: Any, index: Any) -> Any:
 
 @rule("index")
 def _index(x: Any, *indices: Any, dims: Any) -> Any:
-    """The elements whose coordinate is that of an index, for each index once."""
+    """The elements whose coordinate equals an index, once for each index."""
     parts = x.parts if isinstance(x, SparseTensor) else None
     if parts is None or len(indices) != 1 or indices[0].ndim != 1:
         raise refusal("indexing by more than one tensor of one dimension")
@@ -67,7 +67,7 @@ def _index(x: Any, *indices: Any, dims: Any) -> Any:
     row = parts.coordinates._array[dim][order]
     first = np.searchsorted(row, wanted)
     counts = np.searchsorted(row, wanted, side="right") - first
-    # Elements of one coordinate are neighbours: counted from where the first of them is.
+    # Elements with one coordinate are adjacent in `order`: count from the first of them.
     place = np.repeat(np.arange(wanted.size), counts)
     at = order[np.arange(len(place)) + np.repeat(first - np.cumsum(counts) + counts, counts)]
     coordinates = parts.coordinates._array[:, at].copy()
@@ -77,7 +77,7 @@ def _index(x: Any, *indices: Any, dims: Any) -> Any:
 
 @rule("reshape")
 def _reshape(x: Any, shape: Any) -> Any:
-    """Sparse dimensions among each other, as for unsqueeze and squeeze, or dense ones."""
+    """Reshape only sparse dimensions, as unsqueeze and squeeze do, or only dense ones."""
     parts, sparse = x.parts, x.sparse_dim()
     before, inner = parts.shape[:sparse], parts.shape[sparse:]
     count = len(shape) - len(inner)

@@ -1,8 +1,8 @@
-"""What operations do with sparse tensors, by the names of their primitives.
+"""The rules of primitives with sparse operands, by the names of the primitives.
 
-In come the operands of a primitive, at least one of which is sparse, and its parameters. Out comes
-a sparse tensor, or a dense one where nothing would be left out. Elements that are not there are 0,
-so only functions that keep 0 have a rule.
+Comes in: the operands of a primitive, at least one of which is sparse, and its parameters. Goes
+out: a sparse tensor, or a dense one if all elements would be stored. Elements that are not stored
+are 0, so only functions that map 0 to 0 have a rule.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Rule = Callable[..., Any]
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Enter `function(*inputs, **params)` for primitives of these names."""
+    """Register `function(*inputs, **params)` as the rule of primitives with these names."""
 
     def enter(function: Rule) -> Rule:
         for name in names:
@@ -35,7 +35,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def like(x: SparseTensor, elements: Tensor) -> SparseTensor:
-    """Other elements at the same coordinates."""
+    """A sparse tensor with the coordinates of `x` and other elements."""
     return made(x.parts.coordinates, elements, x._array.shape, x._array.unique)
 
 
@@ -47,7 +47,7 @@ def same_dtype(*operands: Any) -> list[Any]:
 
 
 def check_shapes(what: str, x: Any, y: Any) -> None:
-    """Sparse tensors do not broadcast."""
+    """Raise unless shapes are equal, because sparse tensors do not broadcast."""
     if x._array.shape != y._array.shape:
         raise RuntimeError(
             f"{what}: sparse tensors do not broadcast, and shapes {tuple(x.shape)} and "
@@ -131,7 +131,7 @@ def picked(dense: Tensor, x: SparseTensor) -> Any:
 
 
 def _both(x: SparseTensor, y: SparseTensor) -> Any:
-    """The product where both have elements."""
+    """The product, at the coordinates that both store."""
     check_shapes("mul", x, y)
     if x.sparse_dim() != y.sparse_dim():
         raise refusal("mul of tensors with other numbers of sparse dimensions")
@@ -157,7 +157,7 @@ def _rounded_division(name: str) -> None:
         x, y = inputs
         if not isinstance(x, SparseTensor) or (isinstance(y, Tensor) and y.ndim):
             raise refusal(name)
-        x = x.coalesce()  # the quotient of a sum is rounded once
+        x = x.coalesce()  # round the quotient of a sum, not those of its terms
         return like(x, PRIMITIVES[name](x.parts.elements, y, **params))
 
     RULES[name] = divide
@@ -167,7 +167,7 @@ for _name in ("div_floor", "div_trunc", "floor_divide"):
     _rounded_division(_name)
 
 
-# -- elements one by one -----------------------------------------------------------------------
+# -- elementwise functions ---------------------------------------------------------------------
 
 
 @rule("neg")
@@ -192,13 +192,13 @@ def _moved(x: Any, target: Any, source: Any) -> Any:
 
 def _on_elements(name: str) -> None:
     def apply(inputs: Sequence[Any], params: dict[str, Any]) -> Any:
-        x = inputs[0].coalesce()  # a function of a sum is not the sum of its functions
+        x = inputs[0].coalesce()  # in general f(a + b) is not f(a) + f(b)
         return like(x, PRIMITIVES[name](x.parts.elements, *inputs[1:], **params))
 
     RULES[name] = apply
 
 
-#: functions of one argument that are 0 at 0
+#: functions of one argument with f(0) = 0
 for _name in (
     *("abs", "asin", "asinh", "atan", "atanh", "ceil", "deg2rad", "erf", "erfinv", "expm1"),
     *("floor", "isinf", "isnan", "log1p", "positive", "rad2deg", "relu", "round", "sgn", "sign"),
@@ -215,7 +215,7 @@ def _pow(x: Any, y: Any) -> Any:
     return like(x, x.parts.elements**y)
 
 
-# -- sums over dimensions ----------------------------------------------------------------------
+# -- reductions --------------------------------------------------------------------------------
 
 
 @rule("sum")
@@ -259,7 +259,7 @@ def _norm(x: Any, p: float, dims: Any, keepdim: bool) -> Any:
 
 @rule("amax")
 def _amax(x: Any, dims: Any, keepdim: bool) -> Any:
-    """The largest element of a tensor that is nowhere below 0, for norms."""
+    """The largest element of a tensor without negative elements, for norms."""
     elements = x.coalesce().parts.elements
     if keepdim or len(dims) != x.ndim or (elements._array < 0).any():
         raise refusal("amax")
@@ -323,14 +323,14 @@ def _matmul(x: Any, y: Any) -> Any:
 
 
 def _sparse_product(x: SparseTensor, y: SparseTensor) -> Any:
-    """Each element of a column of x times each of the row of y with the same number."""
+    """Each element in column k of x times each element in row k of y."""
     a, b = x.parts, y.coalesce().parts
     row, inner = a.coordinates._array
     begins, column = b.coordinates._array
     first = np.searchsorted(begins, inner)
     counts = np.searchsorted(begins, inner, side="right") - first
     left = np.repeat(np.arange(len(inner)), counts)
-    # The elements of a row of y are neighbours: counted from where the first of them is.
+    # The elements of a row of y are adjacent: count from the first of them.
     right = np.arange(len(left)) + np.repeat(first - np.cumsum(counts) + counts, counts)
     products = take_(a.elements, wrap(left), dims=(0,)) * take_(b.elements, wrap(right), dims=(0,))
     coordinates = wrap(np.stack([row[left], column[right]]))

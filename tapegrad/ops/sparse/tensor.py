@@ -1,9 +1,9 @@
-"""Sparse tensors in the form of coordinates (COO), as PyTorch has them.
+"""Sparse tensors in coordinate format (COO), as in PyTorch.
 
-In come coordinates and elements; out comes a `SparseTensor`. Its history is that of its elements:
-operations are made of those on dense tensors, so gradients of all orders follow from theirs.
-Coordinates that are there several times stand for the sum of their elements, until `coalesce()`
-adds them. `rules.py` says what operations do with it, `core/sparse.py` how they get here.
+Comes in: coordinates and elements. Goes out: a `SparseTensor`. Its history is that of its elements:
+operations consist of operations on dense tensors, so gradients of all orders work. Coordinates may
+be repeated, which means the sum of their elements; `coalesce()` adds them. `rules.py` has the rules
+of operations on sparse tensors, and `core/sparse.py` calls them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COO = LAYOUTS["sparse_coo"]
 
 
 class SparseTensor(Tensor):
-    """A tensor most of whose elements are 0: it has the others, and where they are."""
+    """A tensor that stores some elements with their coordinates; all others are 0."""
 
     __slots__ = ()
     __torch_function__ = disabled_torch_function  # type: ignore[assignment]
@@ -35,17 +35,17 @@ class SparseTensor(Tensor):
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("sparse tensors are made by sparse_coo_tensor() or to_sparse()")
 
-    # -- what it is --------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------
 
     @property
     def parts(self) -> SparseArray:
-        """Its coordinates and elements. What a compiled function does with them is not recorded."""
+        """Its coordinates and elements. Reading them stops a capture."""
         refuse_capture("reading the parts")
         return self._array
 
     @property
     def device(self) -> device:
-        """Where the elements are: `cpu` or `cuda`."""
+        """The device of the elements."""
         return self._array.elements.device
 
     @property
@@ -64,7 +64,7 @@ class SparseTensor(Tensor):
         return COO
 
     def _indices(self) -> Tensor:
-        """The coordinates, (sparse dimensions, count), whether or not some are there twice."""
+        """The coordinates, (sparse dimensions, count), coalesced or not."""
         return self.parts.coordinates
 
     def _values(self) -> Tensor:
@@ -88,25 +88,25 @@ class SparseTensor(Tensor):
         return self._array
 
     def _nnz(self) -> int:
-        """How many elements it has."""
+        """The number of stored elements."""
         return len(self.parts.elements._array)
 
     def sparse_dim(self) -> int:
-        """How many of the first dimensions the coordinates are of."""
+        """The number of sparse dimensions, which come first."""
         return len(self._array.coordinates._array)
 
     def dense_dim(self) -> int:
-        """How many dimensions an element has."""
+        """The number of dimensions of an element."""
         return self._array.elements.ndim - 1
 
     _dimI, _dimV = sparse_dim, dense_dim
 
     def is_coalesced(self) -> bool:
-        """Whether coordinates are sorted and none is there twice."""
+        """Whether the coordinates are sorted and unique."""
         return self.parts.unique
 
     def _coalesced_(self, coalesced: bool) -> SparseTensor:
-        """Say that coordinates are sorted and different, without a look at them."""
+        """Set whether the coordinates are sorted and unique, without a check."""
         parts = self.parts
         self._array = SparseArray(parts.coordinates, parts.elements, parts.shape, bool(coalesced))
         return self
@@ -114,7 +114,7 @@ class SparseTensor(Tensor):
     # -- other forms -------------------------------------------------------------------------
 
     def coalesce(self) -> SparseTensor:
-        """With elements of equal coordinates added, in the order of the coordinates."""
+        """An equal tensor with sorted, unique coordinates; elements with equal ones are added."""
         parts = self.parts
         if parts.unique:
             return self
@@ -128,7 +128,7 @@ class SparseTensor(Tensor):
         return made(wrap(coordinates[:, first]), added, parts.shape, True)
 
     def to_dense(self, dtype: Any = None, *, masked_grad: Any = None) -> Tensor:
-        """All elements in memory: 0 where none is given."""
+        """A dense tensor, with 0 where no element is stored."""
         parts = self.parts
         elements = parts.elements if dtype is None else parts.elements.to(dtype)
         count = len(parts.coordinates._array)
@@ -156,7 +156,7 @@ class SparseTensor(Tensor):
         return made(parts.coordinates.clone(), parts.elements.clone(), *self._about())
 
     def contiguous(self, memory_format: Any = None) -> NoReturn:
-        """Sparse tensors have no order in memory."""
+        """Not supported: sparse tensors have no order in memory."""
         raise refusal("contiguous")
 
     def _about(self) -> tuple[tuple[int, ...], bool]:
@@ -166,7 +166,7 @@ class SparseTensor(Tensor):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients are wanted for the elements, or for something they were made of."""
+        """Whether the elements require gradients."""
         return self._array.elements.requires_grad
 
     @requires_grad.setter
@@ -214,24 +214,24 @@ class SparseTensor(Tensor):
         raise refusal("setting .data")
 
     def backward(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Losses are dense."""
+        """Not supported: losses are dense."""
         raise refusal("backward")
 
     def register_hook(self, hook: Any) -> Any:
-        """Hooks belong to the elements."""
+        """Not supported: hooks belong to the elements."""
         raise refusal("register_hook")
 
     register_post_accumulate_grad_hook = register_hook
 
     def retain_grad(self) -> None:
-        """Nothing to do for a leaf."""
+        """Does nothing for a leaf; not supported for other tensors."""
         if not self.is_leaf:
             raise refusal("retain_grad")
 
     # -- changes in place --------------------------------------------------------------------
 
     def become(self, value: Any, what: str) -> SparseTensor:
-        """Take the coordinates and elements of another sparse tensor; `what` is the reason."""
+        """Take the coordinates and elements of another sparse tensor; `what` is the operation."""
         parts, leaf = self.parts, self._check_leaf(what)
         if not isinstance(value, SparseTensor):
             raise refusal(f"{what} with a dense result")
@@ -245,7 +245,7 @@ class SparseTensor(Tensor):
         return self
 
     def _check_leaf(self, what: str) -> bool:
-        """Whether it is a leaf that gets gradients, which only no_grad() may change."""
+        """Whether this is a leaf that requires gradients; if so, raise outside of no_grad()."""
         leaf = self.is_leaf and self.requires_grad
         if leaf and STATE.mode & GRAD:
             raise RuntimeError(
@@ -254,7 +254,7 @@ class SparseTensor(Tensor):
         return leaf
 
     def zero_(self) -> Any:
-        """Forget all elements, in place."""
+        """Remove all elements, in place."""
         parts, leaf = self.parts, self._check_leaf("zero_")
         with no_grad():
             coordinates, elements = parts.coordinates[:, :0], parts.elements[:0]
@@ -264,20 +264,20 @@ class SparseTensor(Tensor):
         return self
 
     def copy_(self, src: Any, non_blocking: bool = False) -> Any:
-        """Take over the elements of another sparse tensor, in place."""
+        """Copy the coordinates and elements of another sparse tensor, in place."""
         if not isinstance(src, SparseTensor):
             raise RuntimeError("copy_() of a dense tensor into a sparse one; use to_sparse() on it")
         return self.become(src.clone(), "copy_")
 
     def add_(self, other: Any, scaled: Any = None, *, alpha: Any = 1) -> Any:
         """Add alpha * other, in place."""
-        if scaled is not None:  # as older code calls it
+        if scaled is not None:  # the older order: alpha, other
             other, alpha = scaled, other
         return self.become(self + (other if alpha == 1 else other * alpha), "add_")
 
     def sub_(self, other: Any, scaled: Any = None, *, alpha: Any = 1) -> Any:
         """Subtract alpha * other, in place."""
-        if scaled is not None:  # as older code calls it
+        if scaled is not None:  # the older order: alpha, other
             other, alpha = scaled, other
         return self.become(self - (other if alpha == 1 else other * alpha), "sub_")
 
@@ -286,7 +286,7 @@ class SparseTensor(Tensor):
         return self.become(self * other, "mul_")
 
     def div_(self, other: Any, *, rounding_mode: Any = None) -> Any:
-        """Divide, in place: in the memory of the elements, as PyTorch does."""
+        """Divide, in place; a number divides in the memory of the elements, as in PyTorch."""
         plain = not isinstance(other, Tensor) or not other.ndim
         if plain and rounding_mode is None:
             self._check_leaf("div_")
@@ -295,39 +295,39 @@ class SparseTensor(Tensor):
         return self.become(self.div(other, rounding_mode=rounding_mode), "div_")
 
     def neg_(self) -> Any:
-        """Change the sign, in place: in the memory of the elements, as PyTorch does."""
+        """Change the sign, in place, in the memory of the elements, as in PyTorch."""
         self._check_leaf("neg_")
         self.parts.elements.neg_()
         return self
 
     def resize_(self, *sizes: Any, memory_format: Any = None) -> NoReturn:
-        """Sparse tensors keep their shape."""
+        """Not supported: sparse tensors keep their shape."""
         raise refusal("resize_")
 
     def resize_as_(self, the_template: Tensor, *, memory_format: Any = None) -> NoReturn:
-        """Sparse tensors keep their shape."""
+        """Not supported: sparse tensors keep their shape."""
         raise refusal("resize_as_")
 
     def set_(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Sparse tensors have no one memory."""
+        """Not supported: sparse tensors have no single storage."""
         raise refusal("set_")
 
     def untyped_storage(self) -> NoReturn:
-        """Sparse tensors have no one memory."""
+        """Not supported: sparse tensors have no single storage."""
         raise refusal("untyped_storage")
 
     storage = _typed_storage = untyped_storage
 
     def as_subclass(self, cls: Any) -> NoReturn:
-        """Objects of other classes are dense."""
+        """Not supported: tensors of other classes are dense."""
         raise refusal("as_subclass")
 
     __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
 
-    # -- leaving tapegrad --------------------------------------------------------------------
+    # -- elements and memory -----------------------------------------------------------------
 
     def numpy(self, *, force: bool = False) -> NoReturn:
-        """NumPy has no sparse arrays."""
+        """Not supported: NumPy has no sparse arrays."""
         raise TypeError("numpy() of a sparse tensor: NumPy has none; use to_dense() first")
 
     def item(self) -> Any:
@@ -339,7 +339,7 @@ class SparseTensor(Tensor):
         return self.to_dense().item()
 
     def tolist(self) -> NoReturn:
-        """Lists are dense."""
+        """Not supported: lists are dense."""
         raise refusal("tolist")
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -360,15 +360,15 @@ class SparseTensor(Tensor):
         return self.parts.elements.has_inf()
 
     def data_ptr(self) -> NoReturn:
-        """There is no one place in memory."""
+        """Not supported: sparse tensors have no single address."""
         raise refusal("data_ptr")
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
-        """False: there is no order in memory."""
+        """False, because sparse tensors have no order in memory."""
         return False
 
     def stride(self, dim: Any = None) -> Any:
-        """Zeros: there is no order in memory."""
+        """Zeros, because sparse tensors have no order in memory."""
         return (0,) * len(self._array.shape) if dim is None else 0
 
     def __dlpack__(self, **kwargs: Any) -> NoReturn:
@@ -391,7 +391,7 @@ class SparseTensor(Tensor):
 def made(
     coordinates: Tensor, elements: Tensor, shape: tuple[int, ...], unique: bool
 ) -> SparseTensor:
-    """A sparse tensor of parts that fit together."""
+    """A sparse tensor of parts, which are not checked."""
     return wrap(SparseArray(coordinates, elements, tuple(shape), unique), SparseTensor)
 
 
@@ -401,7 +401,7 @@ def rows_of(parts: SparseArray) -> list[Tensor]:
 
 
 def flat_keys(coordinates: Any, shape: tuple[int, ...]) -> Any:
-    """One number for the coordinates of each element, in the order of the coordinates."""
+    """The coordinates of each element as one flat index."""
     if len(coordinates) == 1:
         return coordinates[0]
     if not len(coordinates):

@@ -1,4 +1,4 @@
-"""Reading and changing a dense tensor where a sparse one has elements, for optimizers."""
+"""Read and update a dense tensor at the coordinates of a sparse one, for optimizers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["add_into", "like", "picked"]
 
 
 def add_into(target: Tensor, x: SparseTensor, scale: Any = 1) -> None:
-    """`target += scale * x`, in the memory of the target: the rest of it is not touched."""
+    """`target += scale * x`; in eager code only the elements at the coordinates are touched."""
     change = x.coalesce()
     if STATE.mode & TAPE or not change.sparse_dim():
         target.copy_(added_to(target, change * scale))

@@ -1,1 +1,1 @@
-"""Special functions: SciPy computes what NumPy does not have."""
+"""Special functions; SciPy computes those that NumPy does not have."""

@@ -1,4 +1,4 @@
-"""Bessel's and Airy's functions, which SciPy computes; a compiled function calls it too."""
+"""Bessel and Airy functions, computed by SciPy, which compiled functions call too."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ S = "special"
 
 
 def _over(a: Any, x: Any, limit: float = 0.5) -> Any:
-    """a / x, and its limit at 0."""
+    """a / x, and `limit` at 0."""
     flat = equal(x, 0)
     return where(flat, limit, a / where(flat, 1.0, x))
 
 
-# -- of the first and second kind --------------------------------------------------------------
+# -- first and second kind ---------------------------------------------------------------------
 
 bessel_j0: Primitive = unary(
     "bessel_j0",
@@ -215,7 +215,7 @@ def spherical_bessel_j0(x: Tensor) -> Any:
     return where(far, 0.0, sinc_(where(far, 1.0, x / math.pi)))
 
 
-# -- Airy's ------------------------------------------------------------------------------------
+# -- Airy functions ----------------------------------------------------------------------------
 
 
 def _airy(which: int) -> Any:

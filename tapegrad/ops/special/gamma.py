@@ -1,4 +1,4 @@
-"""Incomplete gamma functions, Hurwitz's zeta function, and the gamma function of matrices."""
+"""Incomplete gamma functions, the Hurwitz zeta function, and the multivariate gamma function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S = "special"
 
 
 def special_pair(name: str) -> Any:
-    """A function of two arrays of scipy.special; half precision is computed in float32."""
+    """A kernel that calls a function of scipy.special; half precision is computed in float32."""
 
     def kernel(x: Any, y: Any) -> Any:
         arrays = [z for z in (x, y) if hasattr(z, "dtype")]
@@ -38,7 +38,7 @@ def special_pair(name: str) -> Any:
 
 
 def _density(x: Any, y: Any) -> Any:
-    """y^(x - 1) e^-y / gamma(x), the slope of the lower function in y."""
+    """y^(x - 1) e^-y / gamma(x), the derivative of `igamma` in y."""
     return exp((x - 1) * log(y) - y - lgamma(x))
 
 
@@ -118,7 +118,7 @@ zeta: Primitive = binary(
     inplace=True,
 )
 def mvlgamma(input: Tensor, p: int) -> Any:
-    """The logarithm of the gamma function of p dimensions; input is larger than (p - 1) / 2.
+    """The logarithm of the p-dimensional gamma function, for input above (p - 1) / 2.
 
     p (p - 1) / 4 log(pi) + the sum of lgamma(input - i / 2) over i from 0 to p - 1
 

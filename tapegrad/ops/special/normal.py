@@ -23,7 +23,7 @@ S = "special"
 
 @op(casts=True, module=S, samples=lambda: [Sample((3, 4)), Sample(())])
 def ndtr(input: Tensor) -> Any:
-    """The share of the standard normal distribution below x: (1 + erf(x / sqrt(2))) / 2.
+    """The distribution function of the standard normal: (1 + erf(x / sqrt(2))) / 2.
 
     >>> import tapegrad
     >>> tapegrad.special.ndtr(tapegrad.tensor([0.0, 1.0]))
@@ -93,14 +93,14 @@ entr: Primitive = unary(
 
 def _xlog1py(x: Any, y: Any) -> Any:
     given = x if hasattr(x, "dtype") else y
-    # A number must not widen the result.
+    # A Python number must not widen the result.
     y = xp.module(given).asarray(y, np.result_type(x, y))
     out = x * np.log1p(y)
     return np.where((x == 0) & ~np.isnan(y), 0, out).astype(out.dtype)
 
 
 def _xlog1py_slope(g: Any, x: Any, y: Any) -> Any:
-    """g log1p(y), and 0 where x is 0 and the logarithm does not exist."""
+    """g log1p(y), but 0 where x is 0 and y is at most -1."""
     lost = logical_and(equal(x, 0), less_equal(y, -1))
     return where(lost, 0.0, g * log1p(where(lost, 0.0, y)))
 

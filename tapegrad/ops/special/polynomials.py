@@ -1,7 +1,7 @@
-"""Orthogonal polynomials: Chebyshev's, Hermite's, Laguerre's and Legendre's, which SciPy computes.
+"""Chebyshev, Hermite, Laguerre and Legendre polynomials, computed by SciPy.
 
-Degrees are whole, and may be a tensor; a negative one gives 0. There are no gradients, as in
-PyTorch.
+Degrees are truncated to integers and may be a tensor; a negative degree gives 0. There are no
+gradients, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _evaluated(name: str) -> Callable[[Any, Any], Any]:
 
 
 def _second(sign: int) -> Callable[[Any, Any], Any]:
-    """Of the third and fourth kind: the second kind's, less or plus the one of a lower degree."""
+    """The third and fourth kind: u(n) - u(n - 1) and u(n) + u(n - 1) of the second kind u."""
 
     def evaluate(n: Any, x: Any) -> Any:
         u = _evaluated("chebyu")
@@ -39,7 +39,7 @@ def _second(sign: int) -> Callable[[Any, Any], Any]:
 def _polynomial(
     name: str, evaluate: Callable[[Any, Any], Any], doc: str, shifted: bool, shown: str
 ) -> None:
-    """A function of points and degrees, of 2 x - 1 if it is `shifted`."""
+    """Define an op of points x and degrees; a `shifted` one is evaluated at 2 x - 1."""
 
     def kernel(x: Any, n: Any) -> Any:
         given = next(z for z in (x, n) if hasattr(z, "dtype"))

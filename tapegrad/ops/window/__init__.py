@@ -1,1 +1,1 @@
-"""Operations with windows that slide over images: convolution, pooling, resampling."""
+"""Operations with sliding windows: convolution, pooling, resampling."""

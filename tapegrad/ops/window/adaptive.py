@@ -1,7 +1,7 @@
-"""Pools whose windows follow from the output: adaptive means and maxima, fractional maxima.
+"""Pooling whose windows follow from the output size: adaptive means and maxima, fractional maxima.
 
-Windows may differ in size or begin anywhere, so maxima are looked for one position of the window
-after the other, at indices that are known beforehand or that random numbers decide.
+Windows may differ in size and begin anywhere. So maxima compare one position of all windows after
+the other, at indices that follow from the sizes or from random numbers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def _wanted(what: str, inside: Sizes, output_size: Any) -> Sizes:
-    """The output's size, where None keeps that of the input."""
+    """The output size; None keeps the size of the input."""
     dims = len(inside)
     items = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size]
     items = items * dims if len(items) == 1 else items
@@ -60,7 +60,7 @@ def _wanted(what: str, inside: Sizes, output_size: Any) -> Sizes:
 
 
 def _even(inside: Sizes, outside: Sizes) -> Window | None:
-    """The windows of an output whose size divides that of the input."""
+    """The window if each output size divides the input size, else None."""
     if any(n % k for n, k in zip(inside, outside, strict=True)):
         return None
     size = tuple(n // k for n, k in zip(inside, outside, strict=True))
@@ -69,7 +69,7 @@ def _even(inside: Sizes, outside: Sizes) -> Window | None:
 
 
 def _check_filled(input: Any, what: str) -> None:
-    """Only the first dimension may be empty, be it the batch or, without one, the channels."""
+    """Raise if a dimension other than the first (batch, or else channels) is empty."""
     if 0 in input._array.shape[1:]:
         raise RuntimeError(
             f"{what} needs an input that is empty along no dimension but the first, got shape "
@@ -78,7 +78,7 @@ def _check_filled(input: Any, what: str) -> None:
 
 
 def _nothing(x: Any, outside: Sizes) -> Any:
-    """The output if it has no elements, with the history of the input."""
+    """An output without elements, with the history of the input."""
     return reshape_(narrow(x, 2, 0, 0), shape=(*x._array.shape[:2], *outside))
 
 
@@ -88,7 +88,7 @@ def _nothing(x: Any, outside: Sizes) -> Any:
 def _adaptive_mean(dims: int, input: Any, output_size: Any) -> Any:
     what = f"adaptive_avg_pool{dims}d"
     check_floating(input, what)
-    # PyTorch takes images without channels here, and only here.
+    # As in PyTorch, adaptive means of 1 or 2 dimensions accept 0 channels, other pooling does not.
     x = w.batched(input, what, dims)
     if dims == 3:
         _check_filled(input, what)
@@ -162,9 +162,7 @@ def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None]) 
 
 
 def _winner(candidates: Iterator[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """Of some values and their indices, element by element: the largest, the first of equals,
-    the last NaN.
-    """
+    """The elementwise maximum of values, with its index: the first of equals, or the last NaN."""
     best, index = next(candidates)
     for value, where in candidates:
         wins = c.logical_or(value > best, c.not_equal(value, value))
@@ -173,10 +171,7 @@ def _winner(candidates: Iterator[tuple[Any, Any]]) -> tuple[Any, Any]:
 
 
 def _adaptive_indices(x: Any, inside: Sizes, outside: Sizes) -> Any:
-    """Where the largest elements stand in the flat input.
-
-    They are found along the last dimension first, then among those along the one before, and so on.
-    """
+    """Flat indices of the maxima, which are found along the last dimension first."""
     values, indices, step = x.detach(), None, 1
     for axis in reversed(range(2, x._array.ndim)):
         n = inside[axis - 2]
@@ -190,9 +185,9 @@ def _adaptive_indices(x: Any, inside: Sizes, outside: Sizes) -> Any:
 def _axis_candidates(
     values: Any, indices: Any, axis: int, step: int, n: int, parts: int
 ) -> Iterator[tuple[Any, Any]]:
-    """For each position in windows along a dimension: the values there, and their flat indices.
+    """Yield values and their flat indices at each position in the windows along a dimension.
 
-    Windows that are smaller than others name their last element again.
+    Smaller windows repeat their last element.
     """
     module = xp.module(values._array)
     start = np.arange(parts) * n // parts
@@ -361,7 +356,7 @@ def _fractional_size(what: str, inside: Sizes, output_size: Any, output_ratio: A
 
 
 def _starts(samples: Any, inside: int, outside: int, size: int) -> Any:
-    """Where windows begin, (batch, channels, outside): spaced evenly, shifted by the samples."""
+    """The starts of windows, (batch, channels, outside): evenly spaced, shifted by samples."""
     step = (inside - size) / (outside - 1) if outside > 1 else 0.0
     module = xp.module(samples._array)
     numbers = wrap(module.arange(outside).astype(samples._array.dtype))
@@ -391,7 +386,7 @@ def _fractional(
             raise RuntimeError(f"{what}: {name} must be one integer or {dims}, got {given!r}")
     size = w.sizes(kernel_size, f"{what}: kernel_size", 1, dims)
     outside = _fractional_size(what, shape[2:], output_size, output_ratio)
-    spare = 0 if dims == 2 else 1  # PyTorch wants volumes to have one element more
+    spare = 0 if dims == 2 else 1  # PyTorch requires one element more of volumes
     if 0 in outside:
         out = w.like_input(_nothing(x, outside), input)
         return (out, out.detach().to(int64)) if return_indices else out
@@ -418,11 +413,11 @@ def _fractional(
 
 
 def _fractional_corners(samples: Any, shape: Sizes, size: Sizes, outside: Sizes) -> Any:
-    """The flat indices where windows begin: (batch, channels, ...)."""
+    """The flat index of the first element of each window: (batch, channels, ...)."""
     dims = len(size)
     corners: Any = None
     for axis, (n, k, o) in enumerate(zip(shape[2:], size, outside, strict=True)):
-        # Of an image, PyTorch uses the first sample for the width.
+        # For images, PyTorch uses the first sample for the width.
         which = dims - 1 - axis if dims == 2 else axis
         start = _starts(samples.select(2, which), n, o, k) * math.prod(shape[3 + axis :])
         along = [o if d == axis else 1 for d in range(dims)]

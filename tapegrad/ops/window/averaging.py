@@ -1,7 +1,7 @@
-"""Pooling by means: `avg_pool` and its transpose, over one, two or three dimensions.
+"""Average pooling and its transpose, over one, two or three dimensions.
 
-Sums run along one dimension after the other, on whole strided views. The p-norms of windows and the
-response of neighbouring channels are made of means.
+Sums are computed along one dimension after the other, on strided views of the whole input.
+`lp_pool` and `local_response_norm` are computed from means.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from ..annotations import Ints
 
 
-#: elements of a window, at most, whose additions are written out: those of many windows are then
-#: done in vectors. More of them are a loop, which is one kernel for all sizes of windows.
+#: most elements of a window whose additions are unrolled, and then vectorized over windows; with
+#: more elements they are a loop, which is one kernel for all window sizes
 MAX_WRITTEN_OUT = 16
 
 
 @functools.lru_cache(256)
 def _divisor(window: Window, with_padding: bool, override: int | None) -> Any:
-    """What the sum of each window is divided by: a number, or an array where windows differ."""
+    """The divisor of the sum of each window: a number, or an array if windows differ."""
     if override is not None:
         return float(override)
     counts = []
@@ -71,7 +71,7 @@ def _avg_pool(x: Any, *, window: Window, with_padding: bool, override: int | Non
 
 
 def _avg_unpool(values: Any, *, window: Window, with_padding: bool, override: int | None) -> Any:
-    """Each value's share, added to all positions of its window: the transpose of `avg_pool2d`."""
+    """Add each value's share to all positions of its window: the transpose of `avg_pool`."""
     part = _divided(xp.widened(values), _divisor(window, with_padding, override))
     for axis in reversed(range(window.dims)):
         shape = (*part.shape[: axis - window.dims], *window.extents[axis:])
@@ -90,9 +90,9 @@ def _divided_in_loops(b: Any, out: Any, x: Any, divisor: Any) -> None:
 
 
 def _is_folded(window: Window) -> bool:
-    """Whether a sum runs over the elements of a window, which are too many to be written out.
+    """Whether sums are loops over the elements of a window, which is too large to unroll.
 
-    Windows that overlap share the sums along one dimension, unless they are longer still.
+    Overlapping windows share sums along each dimension, so for them only the longest one counts.
     """
     apart = not window.overlaps and math.prod(window.size) > MAX_WRITTEN_OUT
     return apart or max(window.size) > MAX_WRITTEN_OUT
@@ -106,7 +106,7 @@ def _windows(b: Any, x: Any, window: Window) -> Any:
 
 
 def _with_ones(x: Any, window: Window) -> Any:
-    """A ghost with a dimension of size 1 for each one of a window."""
+    """A ghost with a dimension of size 1 added for each dimension of the window."""
     return x[(..., *(None,) * window.dims)]
 
 
@@ -321,7 +321,7 @@ def _power_pooled(
     """(sum of x ** p over each window) ** (1 / p)."""
     size = w.sizes(kernel_size, f"lp_pool{dims}d: kernel_size", 1, dims)
     mean = _averaged(dims, input**norm_type, size, stride, 0, ceil_mode, True, None)
-    # The sign only matters for odd powers of negative numbers; their sum counts as its magnitude.
+    # As in PyTorch; the product of sign and magnitude is the mean, with the gradient 0 at 0.
     return (mean.sign() * mean.abs().relu() * math.prod(size)) ** (1.0 / norm_type)
 
 
@@ -390,7 +390,7 @@ def lp_pool3d(
 
 
 def _response_choice(input: Any, *rest: Any, **options: Any) -> str | None:
-    """PyTorch averages volumes in float32, and takes sequences as images, which stay."""
+    """As in PyTorch: float32 for images and volumes, but any dtype for sequences."""
     return "full" if input._array.ndim > 3 else None
 
 

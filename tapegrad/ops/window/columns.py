@@ -1,4 +1,4 @@
-"""Windows as columns: `unfold` lays every window of an image out, `fold` adds them up again."""
+"""Windows as columns: `unfold` copies each window to a column, `fold` adds columns to an image."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def _unfold(x: Any, *, window: Window) -> Any:
     view = w.columns(w.padded(x, window, 0), window)
     depth = x.shape[1] * math.prod(window.size)
-    # reshape alone may return a view of x where windows do not overlap.
+    # Without copy(), reshape may return a view of x if windows do not overlap.
     return view.copy().reshape(len(x), depth, math.prod(window.outside))
 
 

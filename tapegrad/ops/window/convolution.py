@@ -1,8 +1,8 @@
 """Convolutions over one, two or three dimensions: conv1d, conv2d and conv3d.
 
-In come an input (batch, channels, ...), with or without the batch, a weight and a bias. The public
-functions check them, work out the geometry of the windows, and call the primitive `convolution_`.
-Out comes one output for each window.
+Comes in: an input (batch, channels, ...), with or without the batch, a weight and a bias. Goes out:
+one output for each window. The public functions check the arguments, compute the geometry of the
+windows, and call the primitive `convolution_`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _check_conv(what: str, input: Any, weight: Any, bias: Any, groups: int, dims: int) -> None:
-    """Shapes and dtypes of a convolution over `dims` dimensions."""
+    """Check the shapes and dtypes of a convolution over `dims` dimensions."""
     shape, kernel = tuple(input._array.shape), tuple(weight._array.shape)
     if len(kernel) != dims + 2 or 0 in kernel:
         raise RuntimeError(
@@ -54,7 +54,7 @@ def _check_conv(what: str, input: Any, weight: Any, bias: Any, groups: int, dims
 
 
 def _same_padding(input: Any, size: Sizes, stride: Sizes, dilation: Sizes) -> tuple[Any, Sizes]:
-    """Borders for an output as large as the input; an odd one more goes to the end."""
+    """Padding that keeps the size; of an odd total, the additional element is at the end."""
     if max(stride) > 1:
         raise RuntimeError(f"padding='same' needs stride 1, got {stride}")
     total = [d * (k - 1) for k, d in zip(size, dilation, strict=True)]
@@ -72,7 +72,7 @@ def _convolved(
     dilation: Any,
     groups: int,
 ) -> Any:
-    """A convolution over some dimensions."""
+    """Check the arguments and call the primitive."""
     what = f"conv{dims}d"
     _check_conv(what, input, weight, bias, groups, dims)
     steps = w.sizes(stride, f"{what}: stride", 1, dims)
@@ -116,7 +116,7 @@ def conv1d(
     dilation 1.
 
     `weight` is (out channels, channels / groups, kernel length), `bias` (out channels,). `padding`
-    is a number of zeros at both ends, "valid" (none) or "same" (the length is kept; stride 1 only).
+    is a number of zeros at each end, "valid" (none) or "same" (the length is kept; stride 1 only).
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F

@@ -1,9 +1,9 @@
-"""Convolution: three primitives that are each other's gradients, so any order of derivative works.
+"""Convolution: three primitives that are each other's gradients, so derivatives of any order work.
 
-Over one, two or three dimensions, `convolution` is bilinear in its input and weight. Windows are
-gathered into columns and multiplied by the weight as matrices, a few samples at a time, so that
-columns stay in the cache and take little memory. Nothing but the input and the weight is kept for
-backward. Called by `convolution.py` and `transposed_convolution.py`, which have checked arguments.
+Over one, two or three dimensions, `convolution` is bilinear in its input and weight. Kernels gather
+windows into columns and multiply them by the weight as matrices, a few samples at a time, so that
+columns stay in the cache and use little memory. Only the input and the weight are saved for
+backward. Called by `convolution.py` and `transposed_convolution.py`, which check the arguments.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from ..shape.reshaping import reshape_
 from . import geometry as w
 from .geometry import Window
 
-# Bytes of columns at a time: beyond 2 MB the products slow down on a machine with 1 MB of L2 cache.
+# Bytes of columns at a time: above 2 MB, products are slower on a machine with 1 MB of L2 cache.
 _CHUNK = 1 << 21
-# Elements between neighbouring positions, at most, that native code reads in vectors.
+# Largest stride, in elements, at which native code reads vectors.
 _MAX_STEP = 4
-# Channels of a group from which on native code copies patches of an image. With fewer it reads them
-# in place; then what lies apart is copied together before, and apart again after.
+# From this many channels of a group, native code copies patches of an image. With fewer it reads
+# them in place; then strided data is made contiguous before, and scattered again after.
 _MIN_CHANNELS_COPIED = 48
-# Parts into which a gradient of the input is cut, one for each position inside a step of the
-# window, each with loops of its own. One pass over 4096 of them (a step of 16 in three dimensions)
-# took more than 20 s; NumPy needs 0.2 s for the result.
+# Most parts of a gradient of the input: one for each position within a stride, each with its own
+# loops. One pass over 4096 parts (a stride of 16 in three dimensions) took more than 20 s; NumPy
+# computes the result in 0.2 s.
 _MAX_PARTS = 512
-# Channels of a group from which on that copy pays for the gradient of a filter: with fewer, few
-# multiplications read what was copied (depthwise, 256 channels of 28x28, stride 2: 0.7 instead of
-# 1.4 ms).
+# From this many channels of a group, a contiguous copy pays for the gradient of a filter: with
+# fewer, few multiplications read the copy (depthwise, 256 channels of 28x28, stride 2: 0.7 instead
+# of 1.4 ms).
 _MIN_CHANNELS_TOGETHER = 4
-# Positions of an image below which the gradients of a channel are gathered from all samples: sums
-# over one image would be short.
+# Below this many positions of an image, the gradients of a channel are made contiguous over all
+# samples, because sums over one image would be short.
 _MIN_SUMMED_POSITIONS = 256
 
 
 def _chunks(count: int, bytes_each: int) -> Iterator[slice]:
-    """Slices of samples whose columns fit the chunk."""
+    """Slices of samples whose columns fit into `_CHUNK` bytes."""
     step = max(_CHUNK // max(bytes_each, 1), 1)
     for start in range(0, count, step):
         yield slice(start, min(start + step, count))
@@ -104,7 +104,7 @@ def _convolution_input(grad: Any, weight: Any, *, window: Window, groups: int) -
 
 
 def _transposed_window(window: Window) -> Window | None:
-    """The geometry that takes output gradients to input gradients, for windows that move by 1."""
+    """The window that maps output gradients to input gradients, for stride 1; else None."""
     borders = tuple(s - 1 - p for s, p in zip(window.spans, window.padding, strict=True))
     if max(window.stride) > 1 or min(borders) < 0:
         return None
@@ -130,11 +130,11 @@ def add_columns(target: Any, columns: Any, window: Window) -> None:
 def _windows_in_loops(
     b: Any, x: Any, window: Window, groups: int, most_apart: int = _MAX_STEP
 ) -> Any:
-    """A view (batch, groups, channels, *window size, *output size) with rows of close elements."""
+    """A view (batch, groups, channels, *window size, *output size) with a small last stride."""
     x = b.ordered(w.padded_in_loops(b, x, window, 0))
     shape, strides = w.layout(x, window)
     if window.stride[-1] > most_apart and window.outside[-1] > 1:
-        # A copy of x for each column of the window: what follows in a row then lies side by side.
+        # Copy x once for each column of the window, so that each row of positions is contiguous.
         (n, channels), rows = x.strides[:2], x.strides[2:-1]
         wide = (*shape[:2], window.size[-1], *x.shape[2:-1], window.outside[-1])
         step = strides[1 + window.dims]
@@ -148,13 +148,13 @@ def _windows_in_loops(
 
 
 def _split(x: Any, axis: int, groups: int) -> Any:
-    """A dimension of channels as two: groups, and channels of each."""
+    """Split a dimension of channels in two: groups, and channels per group."""
     before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
     return x.reshape(*before, groups, n // groups, *after)
 
 
 def _contracted(b: Any, out: Any, view: Any, kernel: Any) -> None:
-    """The sum over channels and positions: views n g c i j y x and kernels g o c i j."""
+    """Contract a view n g c i j y x with kernels g o c i j, over channels and positions."""
     dims = kernel.ndim - 3
     inner, outer = range(2, 3 + dims), range(3 + dims, 3 + 2 * dims)
     b.contract(
@@ -198,8 +198,8 @@ def _convolution_input_in_loops(
 ) -> None:
     """A convolution of gradients with the windows flipped.
 
-    Windows that move by several elements meet every input element with a part of their positions:
-    each such part is a convolution of its own.
+    With a stride above 1, only some positions of the window meet a given input element, depending
+    on its remainder modulo the stride: each remainder is a convolution of its own.
     """
     if max(window.stride) == 1:
         _transposed_in_loops(b, out, grad, weight, window, groups)
@@ -230,13 +230,13 @@ def _every(first: int, step: int) -> slice:
 
 
 def _phase(window: Window, axis: int, remainder: int) -> tuple[int, slice, int, int]:
-    """The part of one axis whose positions, borders included, leave `remainder` by the stride.
+    """The positions of one axis, padding included, that equal `remainder` modulo the stride.
 
-    Returns its first input element, the taps of the window that ever stand on it, and the dilation
-    and the border of a window of those taps alone, which moves by 1 over that part.
+    Returns the first such input element, the taps of the window that meet these positions, and the
+    dilation and padding of a window of only those taps, which has stride 1 over these positions.
     """
     stride, dilation = window.stride[axis], window.dilation[axis]
-    before = -((remainder - window.padding[axis]) // stride)  # positions of it inside the border
+    before = -((remainder - window.padding[axis]) // stride)  # such positions in the padding
     first = remainder + before * stride - window.padding[axis]
     taps = [k for k in range(window.size[axis]) if k * dilation % stride == remainder]
     if not taps:
@@ -249,7 +249,7 @@ def _phase(window: Window, axis: int, remainder: int) -> tuple[int, slice, int, 
 def _transposed_in_loops(
     b: Any, out: Any, grad: Any, weight: Any, window: Window, groups: int
 ) -> None:
-    """Gradients of windows that move by 1, with borders as wide as a window, convolved."""
+    """Convolve gradients of windows with stride 1, padded to `inside` + span - 1 positions."""
     reach = tuple(n + s - 1 for n, s in zip(window.inside, window.spans, strict=True))
     starts, firsts, counts = zip(*(_met(window, axis) for axis in range(window.dims)), strict=True)
     some = grad[(..., *(slice(f, f + n) for f, n in zip(firsts, counts, strict=True)))]
@@ -260,17 +260,17 @@ def _transposed_in_loops(
         b.copy(spread[(..., *(slice(s, s + n) for s, n in zip(starts, counts, strict=True)))], some)
     once, none = (1,) * window.dims, (0,) * window.dims
     transposed = Window(window.size, once, none, window.dilation, reach, window.inside)
-    # Windows are flipped rather than filters, which are copied: a copy in order takes a third of
-    # the time of one that turns each filter round.
+    # Flip the windows rather than the filters: filters are copied, and a copy in order takes a
+    # third of the time of a copy that flips each filter.
     turned = tuple(range(3, 3 + window.dims))
     view = np.flip(_windows_in_loops(b, spread, transposed, groups), turned)
     _contracted(b, out, view, b.ordered(_split(weight, 0, groups).swapaxes(1, 2)))
 
 
 def _met(window: Window, axis: int) -> tuple[int, int, int]:
-    """The outputs that windows meet which go from one window before the input to its end.
+    """The outputs that exist among the `inside` + span - 1 positions of the padded gradients.
 
-    Returns where among those positions they begin, which is the first, and how many they are.
+    Returns the offset of the first one among these positions, its index, and their number.
     """
     start = window.padding[axis] - window.spans[axis] + 1
     first = max(start, 0)
@@ -297,7 +297,7 @@ def in_float32(lower: Any) -> Any:
 
 
 def _grouped(p: Primitive, x: Any, weight: Any, batched: Any, window: Window, groups: int) -> Any:
-    """A convolution, or its transpose, with a filter for each example: examples are groups."""
+    """Batch a convolution, or its transpose; examples with filters of their own become groups."""
     size = size_of((x, weight), batched)
     if not batched[1]:
         bias = (None,) if p is convolution_ else ()
@@ -332,7 +332,7 @@ def _input_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any]
 
 
 def _weight_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any]) -> Any:
-    """The gradient of a filter for each example: examples are groups, or channels."""
+    """Batch the gradient of a filter; examples become groups or channels."""
     grad, x = inputs
     size, groups = size_of(inputs, batched), params["groups"]
     if groups == 1 and not batched[1]:
@@ -344,7 +344,7 @@ def _weight_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any
     return separated(p(joined(grad, 1), joined(x, 1), **options), size)
 
 
-# Of 2304 elements, a convolution with its backward takes 219 µs in NumPy and 102 in native code.
+# A convolution of 2304 elements with its backward takes 219 µs in NumPy, 102 µs in native code.
 convolution_: Primitive = define(
     "convolution",
     _convolution,

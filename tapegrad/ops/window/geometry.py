@@ -1,8 +1,8 @@
-"""Windows that slide over the last dimensions: what convolution and pooling share.
+"""Windows that slide over the last dimensions, for convolution and pooling.
 
-A `Window` is the whole static geometry, over one to three dimensions. `taps` gives, for each
-position inside the window, the view of the input elements that stand there; `columns` gives all of
-them as one view.
+A `Window` is the static geometry, over one to three dimensions. For each position inside the
+window, `taps` yields a view of the input elements at that position of all windows; `columns` is a
+single view of all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Sizes = tuple[int, ...]
 
 
 class Window(NamedTuple):
-    """Sizes along each dimension: of the window, its movement, the input and the output."""
+    """The geometry along each dimension; `inside` and `outside` are the input and output size."""
 
     size: Sizes
     stride: Sizes
@@ -30,17 +30,17 @@ class Window(NamedTuple):
 
     @property
     def dims(self) -> int:
-        """Over how many dimensions the window moves."""
+        """The number of dimensions that the window moves along."""
         return len(self.size)
 
     @property
     def spans(self) -> Sizes:
-        """How many input elements the window covers, gaps included."""
+        """The number of input elements that the window spans, gaps of the dilation included."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.size, self.dilation, strict=True))
 
     @property
     def extents(self) -> Sizes:
-        """The size of the padded input, enlarged where the last window stands out."""
+        """The size of the padded input, enlarged where the last window extends past it."""
         return tuple(
             max(n + 2 * p, (o - 1) * s + span)
             for n, p, o, s, span in zip(
@@ -50,12 +50,12 @@ class Window(NamedTuple):
 
     @property
     def overlaps(self) -> bool:
-        """Whether an input element may stand in several windows."""
+        """Whether an input element may be in several windows."""
         return any(span > s for span, s in zip(self.spans, self.stride, strict=True))
 
     @property
     def covers(self) -> bool:
-        """Whether every element of the padded input stands in exactly one window."""
+        """Whether every element of the padded input is in exactly one window."""
         met = tuple(o * k for o, k in zip(self.outside, self.size, strict=True))
         return self.size == self.stride and max(self.dilation) == 1 and self.extents == met
 
@@ -77,7 +77,7 @@ def sizes(value: Any, what: str, least: int, dims: int) -> Sizes:
 
 
 def output_size(n: int, size: int, stride: int, padding: int, dilation: int, ceil: bool) -> int:
-    """How many windows fit along one dimension."""
+    """The number of windows along one dimension."""
     room = n + 2 * padding - dilation * (size - 1) - 1
     count = (-(-room // stride) if ceil else room // stride) + 1
     # With ceil, the last window must still begin inside the input or its left padding.
@@ -93,7 +93,7 @@ def over(
     dilation: Sizes,
     ceil: bool = False,
 ) -> Window:
-    """The geometry over an input of `shape`, or an error when the window does not fit."""
+    """The geometry over an input of `shape`; raises if the window does not fit."""
     inside = tuple(shape[-len(size) :])
     outside = tuple(
         output_size(n, k, s, p, d, ceil)
@@ -119,7 +119,7 @@ def batched(input: Any, what: str, dims: int) -> Any:
 
 
 def filled(input: Any, what: str, dims: int) -> Any:
-    """The input with a batch dimension, which alone may be empty: pooling has nothing to pool."""
+    """The input with a batch dimension; raises if another dimension is empty."""
     x = batched(input, what, dims)
     if 0 in x._array.shape[1:]:
         raise RuntimeError(
@@ -136,7 +136,7 @@ def like_input(out: Any, input: Any) -> Any:
 
 
 def padded(x: Any, window: Window, value: float) -> Any:
-    """`x` with borders of `value`, as far as windows reach."""
+    """`x` padded with `value`, as far as windows reach."""
     extents = window.extents
     if extents == window.inside:
         return x
@@ -146,7 +146,7 @@ def padded(x: Any, window: Window, value: float) -> Any:
 
 
 def padded_in_loops(b: Any, x: Any, window: Window, value: float) -> Any:
-    """`padded` in native code: `x` itself if there are no borders."""
+    """`padded` in native code; `x` itself if there is no padding."""
     if window.extents == window.inside:
         return x
     out = b.new((*x.shape[: -window.dims], *window.extents), x.dtype)
@@ -156,14 +156,14 @@ def padded_in_loops(b: Any, x: Any, window: Window, value: float) -> Any:
 
 
 def fill_borders(b: Any, out: Any, before: Sizes, inside: Sizes, value: float) -> None:
-    """Write `value` around a part of `out` that begins at `before` and has the size `inside`.
+    """Fill `out` with `value`, except for a part of size `inside` at the offset `before`.
 
-    What lies inside is not written: of a convolution's input that would be a pass over memory, 4 %
-    of the time of a layer with 64 channels.
+    Filling that part too would be one more pass over memory: for a convolution's input, 4 % of the
+    time of a layer with 64 channels.
     """
     dims = len(inside)
     for axis, (first, n) in enumerate(zip(before, inside, strict=True)):
-        # Beside the part along one dimension; along those before it, only where it is.
+        # The borders along this dimension; earlier dimensions are limited to the part itself.
         along = [slice(p, p + k) for p, k in zip(before[:axis], inside[:axis], strict=True)]
         rest = [slice(None)] * (dims - 1 - axis)
         ends = [out[(..., *along, side, *rest)] for side in (slice(first), slice(first + n, None))]
@@ -178,13 +178,13 @@ def fill_borders(b: Any, out: Any, before: Sizes, inside: Sizes, value: float) -
 
 
 def cropped(x: Any, window: Window) -> Any:
-    """The part of a padded array that is the input itself."""
+    """The part of a padded array that holds the input."""
     inner = (slice(p, p + n) for p, n in zip(window.padding, window.inside, strict=True))
     return x[(..., *inner)]
 
 
 def taps(x: Any, window: Window) -> Iterator[Any]:
-    """For each position in the window, by rows: a view of the padded `x` in the output's shape."""
+    """Yield, for each position in the window in C order, a view of the padded `x`."""
     for positions in itertools.product(
         *(list(_starts(window, axis)) for axis in range(window.dims))
     ):
@@ -199,7 +199,7 @@ def _starts(window: Window, axis: int) -> Iterator[slice]:
 
 
 def axis_taps(x: Any, window: Window, axis: int) -> Iterator[Any]:
-    """For each position of the window along one dimension: a view of `x` with all of the others."""
+    """Yield, for each position in the window along one dimension, `x` sliced only there."""
     whole = [slice(None)] * (window.dims - 1 - axis)
     for positions in _starts(window, axis):
         yield x[(..., positions, *whole)]

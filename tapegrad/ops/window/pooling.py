@@ -1,9 +1,9 @@
-"""Pooling by maxima: the largest element of each window, and back.
+"""Max pooling and unpooling, over one, two or three dimensions.
 
-`max_pool` keeps for backward only which position of each window won, one byte for windows of up to
-256 elements. All kernels loop over the positions of the window and work on whole strided views,
-over one, two or three dimensions. `max_unpool1d` and the others put maxima back where they came
-from.
+For backward, `max_pool` saves only the position of the winner, the maximum, in each window: one
+byte for windows of up to 256 elements. All kernels loop over the positions of the window and work
+on strided views of the whole input. `max_unpool1d` and the others write maxima back to their old
+positions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _max_pool(x: Any, *, window: Window) -> Any:
         for axis in range(window.dims):
             winners += module.asarray(_first_inside(window, axis)).astype(winners.dtype)
     for position, tap in enumerate(taps, 1):
-        # The first of equals wins, and the last NaN. A mask of 0 and 1 times the position is faster
+        # The first of equals wins, or the last NaN. Multiplying the mask by the position is faster
         # than a masked copy.
         better = tap > best
         if numeric.is_floating(x.dtype):
@@ -61,7 +61,7 @@ def _max_pool(x: Any, *, window: Window) -> Any:
     return best, winners
 
 
-#: what one more element of a window changes: whether it wins, the best one, its position
+#: whether the next element of a window replaces the best one so far
 WINS = Primitive(
     "wins", lambda x, best: (x > best) | (x != x), ELEMENTWISE, ("x", "best"),
     expression="x > best or x != x",
@@ -76,7 +76,7 @@ WON = Primitive(
 
 
 def _max_pool_in_loops(b: Any, outs: Any, x: Any, *, window: Window) -> None:
-    """Maxima within rows of windows, then over their rows, and so on: all walk memory in order."""
+    """Maxima along one dimension of windows at a time, from the last: all read memory in order."""
     best, positions = w.padded_in_loops(b, x, window, _lowest(x)), None
     for axis in reversed(range(window.dims)):
         out, winners = outs
@@ -96,7 +96,7 @@ def _max_pool_in_loops(b: Any, outs: Any, x: Any, *, window: Window) -> None:
 
 
 def _best_in_loops(b: Any, out: Any, winners: Any, taps: Any, start: Any) -> None:
-    """The best of some taps and its position, a number or an array and what to add to it."""
+    """The best of some taps, and its position: a number, an array, or (array, offset)."""
 
     def position(given: Any) -> Any:
         if not isinstance(given, tuple):
@@ -120,21 +120,19 @@ def _best_in_loops(b: Any, out: Any, winners: Any, taps: Any, start: Any) -> Non
 
 
 def _first_inside(window: Window, axis: int) -> Any:
-    """What an axis adds to the first position of each window that is not padding: that one wins
-    where all elements are -inf.
-    """
+    """One axis's share of the first position inside the input, which wins if all are -inf."""
     start = np.arange(window.outside[axis]) * window.stride[axis] - window.padding[axis]
     first = np.maximum(0, -(start // window.dilation[axis]))
     return _along(first * math.prod(window.size[axis + 1 :]), window, axis)
 
 
 def _along(values: Any, window: Window, axis: int) -> Any:
-    """One value for each step along a dimension of the output, as an array that broadcasts."""
+    """Values along one dimension of the output, in a shape that broadcasts to it."""
     return values.reshape(-1, *[1] * (window.dims - 1 - axis))
 
 
 def _put_winners(values: Any, winners: Any, *, window: Window) -> Any:
-    """Zeros with each of the values added where the winner of its window stands."""
+    """Zeros, with each value added at the winner of its window."""
     module = xp.module(values)
     shape = (*values.shape[: -window.dims], *window.extents)
     out = module.zeros(shape, values.dtype)
@@ -155,9 +153,9 @@ def _copy_bits(values: Any, mask: Any, target: Any) -> None:
 
 
 def _put_winners_in_loops(b: Any, out: Any, values: Any, winners: Any, *, window: Window) -> None:
-    """As the kernel does it; windows that do not overlap put all their positions in one pass.
+    """Like the kernel, but windows that do not overlap write all their positions in one pass.
 
-    If few windows overlap at a place, each place takes what it gets from them in one pass.
+    If few windows overlap at an element, each element adds up its values in one pass.
     """
     if window.overlaps and math.prod(map(_most_windows, *_ways(window))) <= MAX_TERMS:
         _gather_winners(b, out, values, winners, window)
@@ -178,7 +176,7 @@ def _put_winners_in_loops(b: Any, out: Any, values: Any, winners: Any, *, window
         b.copy(out, w.cropped(target, window))
 
 
-#: windows that overlap at a place, at most, whose values are added in one expression
+#: most windows that overlap at an element and whose values are added in one expression
 MAX_TERMS = 16
 
 
@@ -187,12 +185,12 @@ def _ways(window: Window) -> tuple[Any, ...]:
 
 
 def _most_windows(size: int, stride: int, dilation: int) -> int:
-    """How many windows overlap at a place, along one dimension."""
+    """The most windows that overlap at an element, along one dimension."""
     return max(len(taps) for taps in _taps_by_phase(size, stride, dilation))
 
 
 def _taps_by_phase(size: int, stride: int, dilation: int) -> list[list[tuple[int, int]]]:
-    """For places that lie 0, 1, ... after a step: which tap of which window before has them."""
+    """For each remainder modulo the stride: taps that meet it, and how many windows before."""
     phases: list[list[tuple[int, int]]] = [[] for _ in range(stride)]
     for tap in range(size):
         before, phase = divmod(tap * dilation, stride)
@@ -201,10 +199,10 @@ def _taps_by_phase(size: int, stride: int, dilation: int) -> list[list[tuple[int
 
 
 def _gather_winners(b: Any, out: Any, values: Any, winners: Any, window: Window) -> None:
-    """Each place of `out` adds the values of the windows that it has won."""
+    """Each element of `out` adds the values of the windows that it has won."""
     dims, strides = window.dims, window.stride
     phases = [_taps_by_phase(*ways) for ways in zip(*_ways(window), strict=True)]
-    # How many windows before the first one, and after the last one, a place may ask for.
+    # How many windows before the first one, and after the last one, an element may read.
     first = tuple((n - 1) * d // s for n, s, d in zip(*_ways(window), strict=True))
     reached = [
         (n - 1 + p) // s for n, p, s in zip(window.inside, window.padding, strides, strict=True)
@@ -212,7 +210,7 @@ def _gather_winners(b: Any, out: Any, values: Any, winners: Any, window: Window)
     ends = [f + max(r + 1, o) for f, r, o in zip(first, reached, window.outside, strict=True)]
 
     def surrounded(x: Any) -> Any:
-        """With zeros where there is no window."""
+        """`x` with zeros where there is no window."""
         around = b.new((*out.shape[:-dims], *ends), x.dtype)
         w.fill_borders(b, around, first, window.outside, 0)
         inside = [slice(f, f + n) for f, n in zip(first, window.outside, strict=True)]
@@ -245,7 +243,7 @@ def _gather_winners(b: Any, out: Any, values: Any, winners: Any, window: Window)
 
 
 def flat_indices(winners: Any, window: Window) -> Any:
-    """Where the winners stand in the flat plane of the input."""
+    """The flat indices of the winners in a channel of the input."""
     module = xp.module(winners._array if isinstance(winners, Tensor) else winners)
     corner: Any = 0
     steps: Any = 0
@@ -261,17 +259,17 @@ def flat_indices(winners: Any, window: Window) -> Any:
 
 
 def _flat(x: Any, dims: int) -> Any:
-    """The last dimensions as one."""
+    """`x` with the last `dims` dimensions flattened."""
     return reshape_(x, shape=(*x.shape[:-dims], math.prod(x.shape[-dims:])))
 
 
 def _take_winners(x: Any, winners: Any, window: Window) -> Any:
-    """The elements of `x` that stand where the winners stood."""
+    """The elements of `x` at the positions of the winners."""
     flat, index = (_flat(z, window.dims) for z in (x, flat_indices(winners, window)))
     return reshape_(gather_(flat, index, dim=len(flat.shape) - 1), shape=tuple(winners.shape))
 
 
-# Of 2304 elements, a max-pool with its backward takes 121 µs in NumPy and 61 in native code.
+# A max-pool of 2304 elements with its backward takes 121 µs in NumPy, 61 µs in native code.
 max_pool_: Primitive = define(
     "max_pool",
     _max_pool,
@@ -295,7 +293,7 @@ put_winners_: Primitive = define(
 
 
 def half_padding(what: str, size: Sizes, padding: Sizes, dilation: Sizes) -> None:
-    """Raise if a window could stand in the padding altogether."""
+    """Raise if the padding is more than half of the window."""
     for k, p, d in zip(size, padding, dilation, strict=True):
         if p > (d * (k - 1) + 1) // 2:
             raise RuntimeError(
@@ -304,7 +302,7 @@ def half_padding(what: str, size: Sizes, padding: Sizes, dilation: Sizes) -> Non
 
 
 def strides(value: Any, what: str, size: Sizes) -> Sizes:
-    """How far windows move: by their size unless told otherwise."""
+    """The strides of windows, by default their size."""
     given = value is not None and not (isinstance(value, (tuple, list)) and not value)
     return w.sizes(value, f"{what}: stride", 1, len(size)) if given else size
 
@@ -321,7 +319,7 @@ def _max_pooled(
 ) -> Any:
     what = f"max_pool{dims}d"
     if dims == 1 and not return_indices:
-        check_floating(input, what)  # PyTorch has it for integers if indices are wanted too
+        check_floating(input, what)  # as in PyTorch, integers need return_indices
     x = w.filled(input, what, dims)
     size = w.sizes(kernel_size, f"{what}: kernel_size", 1, dims)
     steps = strides(stride, what, size)
@@ -389,8 +387,8 @@ def max_pool2d(
 
     `input` is (batch, channels, height, width) or (channels, height, width). `kernel_size`,
     `stride` (the kernel size if it is not given), `padding` and `dilation` are one number or
-    (height, width). `ceil_mode` keeps a last window that extends past the edge. An index counts the
-    elements of one channel, row by row.
+    (height, width). `ceil_mode` keeps a last window that extends past the edge. Indices are
+    flat, within one channel.
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F
@@ -410,7 +408,7 @@ def _volume_choice(
     ceil_mode: bool,
     return_indices: bool,
 ) -> str | None:
-    """As PyTorch has it: in float32, but in any dtype where the indices are wanted too."""
+    """As in PyTorch: float32, but any dtype with `return_indices`."""
     return None if return_indices else "full"
 
 
@@ -504,7 +502,7 @@ def max_pool3d_with_indices(
 ) -> Any:
     """The largest element of each window of a volume, and its index.
 
-    `input` is (batch, channels, depth, height, width). Indices count the elements of a volume.
+    `input` is (batch, channels, depth, height, width). Indices are flat, within one channel.
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F
@@ -515,13 +513,13 @@ def max_pool3d_with_indices(
     return _max_pooled(3, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
-# -- maxima put back -----------------------------------------------------------------------------
+# -- unpooling -----------------------------------------------------------------------------------
 
 
 def _unpooled_size(
     what: str, given: Sizes, size: Sizes, steps: Sizes, borders: Sizes, output_size: Any
 ) -> Sizes:
-    """The size that pooling came from, or the one asked for if it could be that."""
+    """The size of the input of pooling, or `output_size` if pooling could have had that input."""
     usual = tuple(
         (n - 1) * s + k - 2 * p for n, s, k, p in zip(given, steps, size, borders, strict=True)
     )

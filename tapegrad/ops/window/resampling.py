@@ -1,8 +1,8 @@
-"""Resampling: other numbers of elements along a dimension, each a weighted sum of a few old ones.
+"""Resampling: resize a dimension; each new element is a weighted sum of a few old ones.
 
-A `Rule` says how, and `table` works out which elements with which weights. The transpose of a rule
-is a table too, so one primitive is its own gradient, of any order, without a sum into shared
-elements. `interpolate` resamples one dimension after the other; adaptive means are the rule "area".
+A `Rule` has the method and the sizes, and `table` computes indices and weights. The transpose of a
+rule is a table too, so one primitive is its own gradient, of any order, without scatter-adds.
+`interpolate` resamples one dimension after the other; adaptive means are the rule "area".
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 
     from ...core.tensor import Tensor
 
-# Longer sums are products with a matrix that is mostly 0: a loop's code grows with its terms.
+# Sums of more terms are products with a mostly zero matrix: a loop's code grows with its terms.
 _FEW = 8
 
 
 class Rule(NamedTuple):
-    """How `inside` elements become `outside`; with `back`, how gradients go the other way."""
+    """How to resample `inside` elements to `outside`; with `back`, the transpose for gradients."""
 
     kind: str
     inside: int
     outside: int
-    scale: float | None = None  # old elements for each new one, where it is not inside / outside
-    corners: bool = False  # whether the first and the last elements stay where they are
+    scale: float | None = None  # old elements per new one, if not inside / outside
+    corners: bool = False  # whether the first and last elements keep their positions
     back: bool = False
-    fixed: bool = False  # whether weights are rounded as for pixels of a byte
+    fixed: bool = False  # whether weights are rounded to 16 bits, for uint8 pixels
 
     @property
     def ratio(self) -> float:
-        """Old elements for each new one."""
+        """Old elements per new one."""
         if self.corners:
             return (self.inside - 1) / (self.outside - 1) if self.outside > 1 else 0.0
         return self.inside / self.outside if self.scale is None else self.scale
 
 
 def _nearest(rule: Rule) -> Any:
-    """PyTorch computes these positions in float32, whatever is resampled."""
+    """Positions are computed in float32 for all dtypes, as in PyTorch."""
     half = np.float32(0.5 if rule.kind == "nearest-exact" else 0.0)
     scale = (
         np.float32(rule.inside) / np.float32(rule.outside)
@@ -64,7 +64,7 @@ def _nearest(rule: Rule) -> Any:
 
 
 def _centers(rule: Rule) -> Any:
-    """Where new elements lie among the old ones."""
+    """The positions of new elements among the old ones."""
     positions = np.arange(rule.outside)
     return positions * rule.ratio if rule.corners else (positions + 0.5) * rule.ratio - 0.5
 
@@ -77,7 +77,7 @@ def _linear(rule: Rule) -> Any:
 
 
 def cubic(distance: Any, a: float) -> Any:
-    """The weight of an element at a distance of up to 2."""
+    """The weight of an element at a distance; 0 from a distance of 2."""
     d = np.abs(distance)
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = (((d - 5) * d + 8) * d - 4) * a
@@ -100,7 +100,7 @@ def _area(rule: Rule) -> Any:
 
 
 def _smooth(rule: Rule) -> Any:
-    """Windows as wide as the elements that they replace, so that nothing is skipped."""
+    """Antialiasing: windows widen with the ratio, so that no element is skipped."""
     ratio, reach = rule.ratio, 1.0 if rule.kind == "smooth-linear" else 2.0
     support = reach * max(ratio, 1.0)
     center = (np.arange(rule.outside) + 0.5) * ratio
@@ -126,7 +126,7 @@ _TABLES = {
 
 
 def _fixed(index: Any, weight: Any) -> Any:
-    """Weights of 16 bits, as PyTorch has them for bytes; those of one element are added up."""
+    """16-bit weights, as in PyTorch for uint8; weights of the same element are added first."""
     weight = weight.copy()
     for later, earlier in itertools.combinations(reversed(range(len(index))), 2):
         same = index[later] == index[earlier]
@@ -231,7 +231,7 @@ resample_: Primitive = define(
 
 
 def resampled(x: Any, rules: list[Rule]) -> Any:
-    """The last dimensions of `x` by a rule each; those that change nothing are left out."""
+    """Resample the last dimensions of `x`, with one rule each; skip rules that change nothing."""
     first = x._array.ndim - len(rules)
     for axis, rule in enumerate(rules, first):
         index, weight = table(rule)
@@ -242,7 +242,7 @@ def resampled(x: Any, rules: list[Rule]) -> Any:
 
 
 def _in_bytes(x: Any, rules: list[Rule]) -> Any:
-    """Pixels of 0 to 255: the width first, then the height, and rounded after each."""
+    """Resample uint8 pixels: first the width, then the height, rounded after each."""
     out = x.float()
     for rule in reversed(rules):
         axis = out._array.ndim - 1 if rule is rules[-1] else out._array.ndim - 2
@@ -254,7 +254,7 @@ def _in_bytes(x: Any, rules: list[Rule]) -> Any:
 
 # -- interpolate ---------------------------------------------------------------------------------
 
-#: by mode: the rule and the number of dimensions it is for, None for any
+#: by mode: the rule, and the number of dimensions that it needs, None for any
 _MODES: dict[str, tuple[str, int | None]] = {
     "nearest": ("nearest", None),
     "nearest-exact": ("nearest-exact", None),
@@ -267,7 +267,7 @@ _MODES: dict[str, tuple[str, int | None]] = {
 
 
 def _target(input: Any, size: Any, scale_factor: Any) -> tuple[tuple[int, ...], list[Any]]:
-    """The output's size, and a factor for each dimension, None where a size was given."""
+    """The output size, and a factor for each dimension, which is None if a size was given."""
     inside = input._array.shape[2:]
     if (size is None) == (scale_factor is None):
         raise ValueError("interpolate needs either size or scale_factor, and not both")
@@ -288,7 +288,7 @@ def _target(input: Any, size: Any, scale_factor: Any) -> tuple[tuple[int, ...], 
 
 
 def _check_mode(input: Any, mode: str, align_corners: bool | None, antialias: bool) -> str:
-    """The rule of a mode, if the mode is right for the input."""
+    """The rule of a mode; raises if the mode does not fit the input."""
     if mode not in _MODES:
         raise NotImplementedError(f"interpolate: mode must be one of {list(_MODES)}, got {mode!r}")
     kind, dims = _MODES[mode]
@@ -314,7 +314,7 @@ def _check_mode(input: Any, mode: str, align_corners: bool | None, antialias: bo
 def _choice_on_gpu(
     input: Any, size: Any, scale_factor: Any, mode: str, *options: Any
 ) -> str | None:
-    """As PyTorch has it: in float32, except for areas, which are averages in any dtype."""
+    """As in PyTorch: float32, but any dtype for mode "area"."""
     return None if mode == "area" else "full"
 
 
@@ -344,7 +344,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Any:
-    """The input (batch, channels, ...) with another size, given itself or as a factor.
+    """The input (batch, channels, ...) resampled to `size`, or by `scale_factor`.
 
     One to three dimensions follow the channels. `mode` is "nearest", "nearest-exact", "linear" (one
     dimension), "bilinear" or "bicubic" (two), "trilinear" (three) or "area". With `align_corners`

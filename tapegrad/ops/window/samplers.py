@@ -1,4 +1,4 @@
-"""`grid_sample` under PyTorch's inner names, which number the modes. Imported at first use."""
+"""`grid_sample` under PyTorch's internal names, with numbered modes. Imported at first use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Sampling of images and volumes at given positions: `grid_sample` and `affine_grid`.
 
-Both are made of other operations. A position lies between elements; those around it are gathered
-with weights that depend on the position, so gradients reach the image and the positions.
+Both are made of other operations. The elements around a position are gathered, with weights that
+depend on the position, so gradients reach the image and the positions.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 
 def _unnormalized(position: Any, n: int, corners: bool) -> Any:
-    """A position in -1..1 as one among n elements."""
+    """A position in [-1, 1], converted to a fractional index of n elements."""
     return (position + 1) * ((n - 1) / 2) if corners else ((position + 1) * n - 1) / 2
 
 
 def _clipped(position: Any, n: int) -> Any:
-    """A position kept within the elements; one on the border has no gradient, as outside."""
+    """A position clamped to the elements; at and beyond the ends it has no gradient."""
     limited = position.detach().clamp(0, n - 1)
     return c.where(c.logical_and(position > 0, position < n - 1), position, limited)
 
 
 def _reflected(position: Any, n: int, corners: bool) -> Any:
-    """A position thrown back at the borders as often as needed."""
+    """A position reflected at the borders as often as needed."""
     low, span = (0.0, float(n - 1)) if corners else (-0.5, float(n))
     if span == 0:
         return position * 0
@@ -58,7 +58,7 @@ def _reflected(position: Any, n: int, corners: bool) -> Any:
 
 
 def _within(position: Any, n: int, padding_mode: str, corners: bool) -> Any:
-    """A position after the padding mode."""
+    """A position after the padding mode is applied."""
     if padding_mode == "zeros":
         return position
     if padding_mode == "reflection":
@@ -70,7 +70,7 @@ def _within(position: Any, n: int, padding_mode: str, corners: bool) -> Any:
 
 
 def _element(flat: Any, whole: list[Any], sizes: tuple[int, ...]) -> tuple[Any, Any]:
-    """The elements at whole positions, and whether the positions exist; others give element 0."""
+    """The elements at integer positions, and whether they are inside; others give element 0."""
     inside: Any = None
     for position, n in zip(whole, sizes, strict=True):
         here = c.logical_and(position >= 0, position <= n - 1)
@@ -83,7 +83,7 @@ def _element(flat: Any, whole: list[Any], sizes: tuple[int, ...]) -> tuple[Any, 
 
 
 def _linear(flat: Any, positions: list[Any], sizes: tuple[int, ...]) -> Any:
-    """The elements around each position, weighted by nearness."""
+    """The elements around each position, with linear weights."""
     below = [p.detach().floor() for p in positions]
     total: Any = None
     for steps in itertools.product((0, 1), repeat=len(positions)):
@@ -99,7 +99,7 @@ def _linear(flat: Any, positions: list[Any], sizes: tuple[int, ...]) -> Any:
 
 
 def _nearest(flat: Any, positions: list[Any], sizes: tuple[int, ...]) -> Any:
-    """The element at the nearest position. The positions have the gradient 0, not none."""
+    """The element nearest to each position. The gradient of positions is 0, not None."""
     value, inside = _element(flat, [p.detach().round() for p in positions], sizes)
     still: Any = 1
     for position in positions:
@@ -108,7 +108,7 @@ def _nearest(flat: Any, positions: list[Any], sizes: tuple[int, ...]) -> Any:
 
 
 def _cubic_weights(part: Any) -> list[Any]:
-    """Of the two elements before and the two after, for a position `part` behind the second."""
+    """The weights of two elements before and two after a position, `part` after the second."""
     a = -0.75
 
     def near(d: Any) -> Any:
@@ -123,7 +123,7 @@ def _cubic_weights(part: Any) -> list[Any]:
 def _cubic(
     flat: Any, positions: list[Any], sizes: tuple[int, ...], mode: str, corners: bool
 ) -> Any:
-    """Sixteen elements around each position; the padding mode is applied to each of them."""
+    """Sixteen weighted elements around each position; padding is applied to each element."""
     below = [p.detach().floor() for p in positions]
     weights = [_cubic_weights(p - low) for p, low in zip(positions, below, strict=True)]
     total: Any = None
@@ -140,7 +140,7 @@ def _cubic(
 
 
 def _check_sampling(input: Any, grid: Any, mode: str, padding_mode: str) -> int:
-    """The number of dimensions that are sampled."""
+    """Check the arguments; return the number of dimensions that are sampled."""
     shape, given = tuple(input._array.shape), tuple(grid._array.shape)
     dims = len(shape) - 2
     if dims not in (2, 3) or len(given) != dims + 2 or given[-1] != dims:
@@ -189,12 +189,12 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Any:
-    """The input at positions (x, y) or (x, y, z) from -1 to 1, given by a grid for each output.
+    """The input at positions (x, y) or (x, y, z) in [-1, 1], which `grid` has for each output.
 
     For images `input` is (batch, channels, height, width), `grid` (batch, out height, out width, 2)
     and the result (batch, channels, out height, out width). (-1, -1) is the upper left corner: the
     centre of its element with `align_corners`, else its outer edge. `mode` is "bilinear", "nearest"
-    or "bicubic"; outside lie "zeros", the "border" or the "reflection" (`padding_mode`).
+    or "bicubic"; `padding_mode` gives what is outside: "zeros", the "border" or a "reflection".
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F
@@ -230,7 +230,7 @@ def grid_sample(
 
 
 def _axis(n: int, corners: bool) -> Any:
-    """Places of n elements in -1..1."""
+    """The positions of n elements in [-1, 1]."""
     positions = np.linspace(-1.0, 1.0, n) if n > 1 else np.zeros(n)
     return positions if corners or n == 0 else positions * ((n - 1) / n)
 
@@ -244,10 +244,10 @@ def _axis(n: int, corners: bool) -> Any:
     ],
 )
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Any:
-    """The positions that affine maps (batch, 2, 3) or (batch, 3, 4) give to elements of `size`.
+    """The grid for `grid_sample` that applies affine maps (batch, 2, 3) or (batch, 3, 4).
 
-    `size` is that of the output, (batch, channels, height, width) for maps (batch, 2, 3); the
-    result is then (batch, height, width, 2), a grid for `grid_sample`.
+    `size` is that of the output: (batch, channels, height, width) for maps (batch, 2, 3), with the
+    result (batch, height, width, 2).
 
     >>> import tapegrad
     >>> from tapegrad.nn import functional as F

@@ -1,9 +1,9 @@
 """Transposed convolutions over one, two or three dimensions.
 
-In come an input (batch, channels, ...), a weight (channels, out channels / groups, window) and a
-bias. Each is the gradient of a convolution's input, called forwards: the geometry of the windows is
-read backwards, and the primitive is `convolution_input_`. Out comes an output that is as large as
-the input of that convolution.
+Comes in: an input (batch, channels, ...), a weight (channels, out channels / groups, window) and a
+bias. Goes out: an output as large as the input of a convolution whose output has the size of this
+input. The primitive is `convolution_input_`, which computes the gradient of a convolution's input;
+in the `Window`, the input and output sizes are exchanged.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _transposed(
     groups: int,
     dilation: Any,
 ) -> Any:
-    """The gradient of a convolution's input, with the window's geometry read backwards."""
+    """Check the arguments and call the primitive, with input and output sizes exchanged."""
     what = f"conv_transpose{dims}d"
     x = w.batched(input, what, dims)
     _check_transposed(what, input, weight, bias, groups, dims)
@@ -107,7 +107,7 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: Ints = 1,
 ) -> Any:
-    """The transpose of a convolution of sequences: its output is as long as that one's input.
+    """The transpose of `conv1d`: its output is as long as the input of that convolution.
 
     `weight` is (channels, out channels / groups, kernel length). The output has (length - 1) *
     stride - 2 * padding + dilation * (kernel length - 1) + output_padding + 1 elements.
@@ -140,7 +140,7 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: Ints = 1,
 ) -> Any:
-    """The transpose of a convolution of images: its output is as large as that one's input.
+    """The transpose of `conv2d`: its output is as large as the input of that convolution.
 
     `input` is (batch, channels, height, width), `weight` (channels, out channels / groups, kernel
     height, kernel width). Each dimension of the output has
@@ -174,7 +174,7 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: Ints = 1,
 ) -> Any:
-    """The transpose of a convolution of volumes: its output is as large as that one's input.
+    """The transpose of `conv3d`: its output is as large as the input of that convolution.
 
     `weight` is (channels, out channels / groups, kernel depth, kernel height, kernel width).
 
