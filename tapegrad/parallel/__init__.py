@@ -1,4 +1,4 @@
-"""Models that are trained by many processes: divided by data, by parameters, by layers, in stages.
+"""Training on many processes: data, sharded, tensor, sequence and pipeline parallelism.
 
 Built on the collectives of `distributed/`. Public under PyTorch's paths: `nn.parallel`,
 `distributed.optim`, `distributed.fsdp`, `distributed.tensor.parallel`, `distributed.pipelining`.

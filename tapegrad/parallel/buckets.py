@@ -1,8 +1,8 @@
 """Buckets: gradients that are reduced together, in one array.
 
-One message for many small gradients costs what one for a single gradient does. Parameters are put
-into buckets in reverse order, since backward reaches the last layers first; a bucket has one dtype.
-`DistributedDataParallel` fills and sends them.
+A message with many small gradients costs as much as a message with one. Parameters are assigned to
+buckets in reverse order, since backward reaches the last layers first; a bucket has one dtype.
+`DistributedDataParallel` fills and reduces buckets.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy as np
 
 from ..core.tensor import Tensor, wrap
 
-#: bytes at which the first bucket is full: the first message should start early
+#: size of the first bucket in bytes, small so that the first message starts early
 FIRST_BUCKET = 1 << 20
-#: bytes of the others, unless somebody says otherwise. Nothing is left to compute beside the last
-#: message, so it should be short; and MPI begins a message within microseconds.
+#: default size of the others in bytes. No computation is left to overlap with the last message, so
+#: it should be short; and MPI starts a message within microseconds.
 BUCKET = 4 << 20
-#: bytes of a parameter that has a bucket of its own: one message more costs less than to copy its
-#: gradient between others, and to copy the average out again
+#: a parameter of at least this many bytes has its own bucket: one more message costs less than to
+#: copy its gradient into a shared bucket and the average out of it
 ALONE = 1 << 20
 
 
 class Bucket:
-    """Some parameters, and the array in which their gradients lie one after another."""
+    """Some parameters, and the array that holds their gradients one after another."""
 
     def __init__(self, index: int, parameters: Sequence[Tensor]) -> None:
         self.index = index
@@ -36,7 +36,7 @@ class Bucket:
 
     @property
     def array(self) -> Any:
-        """The memory, which is there from the first use on."""
+        """The memory, allocated at its first use."""
         if self._array is None:
             self._array = np.zeros(sum(self.sizes), self.parameters[0]._array.dtype)
         return self._array
@@ -48,7 +48,7 @@ class Bucket:
 
 
 class GradBucket:
-    """What a communication hook gets: the gradients of a bucket, as tensors."""
+    """The argument of a communication hook: the gradients of a bucket, as tensors."""
 
     def __init__(self, bucket: Bucket, buffer: Tensor, is_last: bool) -> None:
         self._bucket = bucket
@@ -56,7 +56,7 @@ class GradBucket:
         self._is_last = is_last
 
     def index(self) -> int:
-        """Its place in the order in which buckets are sent."""
+        """The position in the order in which buckets are reduced."""
         return self._bucket.index
 
     def buffer(self) -> Tensor:
@@ -64,7 +64,7 @@ class GradBucket:
         return self._buffer
 
     def set_buffer(self, tensor: Tensor) -> None:
-        """Use another flat tensor."""
+        """Replace the flat tensor."""
         self._buffer = tensor
 
     def gradients(self) -> list[Tensor]:
@@ -84,7 +84,7 @@ class GradBucket:
 
 
 def divided(parameters: Sequence[Tensor], limit: int) -> list[Bucket]:
-    """Buckets that are full at `limit` bytes, in the order in which they become full."""
+    """Divide parameters into buckets that are full at `limit` bytes, in the order of filling."""
     groups: list[list[Tensor]] = []
     unfilled: dict[Any, list[Tensor]] = {}  # by dtype
     for p in reversed(parameters):
@@ -101,5 +101,5 @@ def divided(parameters: Sequence[Tensor], limit: int) -> list[Bucket]:
 
 
 def view_of(bucket: Bucket, at: int) -> Tensor:
-    """A gradient that shows the bucket's memory."""
+    """A gradient that is a view of the bucket's memory."""
     return wrap(bucket.part(at))

@@ -1,7 +1,7 @@
 """Bundles: parameters of one dtype in a flat array, of which each rank keeps an equal part.
 
 Comes in: the whole parameters. A `Bundle` has this rank's shards of them, gathers the flat array
-for `units.py`, and sends the gradients that were kept apart.
+for `units.py`, and reduces gradients that were kept locally.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from .mixed_precision import MixedPrecisionPolicy
 
 
 class Bundle:
-    """Parameters of one dtype, one after another, and this rank's part of them."""
+    """Parameters of one dtype, concatenated, and this rank's part of them."""
 
     def __init__(
         self, parameters: Sequence[Tensor], group: Any, precision: MixedPrecisionPolicy
     ) -> None:
         self.group = group
         is_float = parameters[0].dtype.is_floating_point
-        #: how parameters are gathered and gradients averaged; None: as they are
+        #: the dtypes for gathering parameters and averaging gradients; None for no cast
         self.dtype = precision.param_dtype if is_float else None
         self.reduce_dtype = precision.reduce_dtype if is_float else None
         self.shapes = [tuple(p.shape) for p in parameters]
         sizes = [math.prod(shape) for shape in self.shapes]
         self.offsets = [sum(sizes[:i]) for i in range(len(sizes))]
         self.size = sum(sizes)
-        #: elements of each rank's part; the last ones may have fewer, and are padded
+        #: number of elements of each rank's part; the last parts may have fewer and are padded
         self.part = -(-self.size // group.size) if self.size else 0
         begin, end = group.rank * self.part, (group.rank + 1) * self.part
         self.shards: list[Parameter] = []
@@ -58,18 +58,18 @@ class Bundle:
             self.shards.append(shard)
         held = sum(shard.numel() for shard in self.shards)
         self.padding = wrap(np.zeros(self.part - held, parameters[0]._array.dtype))
-        #: stands for the whole: its `.grad` is the gradient that is kept apart from the others'
+        #: a placeholder for the gathered array: its `.grad` is this rank's local gradient
         self.total = self._total()
 
     def _total(self) -> Tensor:
-        """A tensor of the shape of the whole, without its memory."""
+        """A tensor with the shape of the gathered array, which takes no memory."""
         dtype = self.reduce_dtype or self.dtype or self.padding.dtype
         zero = np.zeros((), dtype.numpy)
         total = wrap(np.broadcast_to(zero, (self.group.size, self.part)))
         return total.requires_grad_() if self.trains else total
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Bundle:
-        """A copy whose `total` takes no memory either; it has no hooks."""
+        """A copy, whose `total` takes no memory either and has no hooks."""
         made = memo[id(self)] = object.__new__(Bundle)
         for name, value in self.__dict__.items():
             if name != "total":
@@ -87,21 +87,21 @@ class Bundle:
     # -- gathering -------------------------------------------------------------------------------
 
     def mine(self) -> Any:
-        """This rank's part of the flat array, as it is gathered."""
+        """This rank's part of the flat array, in the dtype in which it is gathered."""
         parts = [*self.shards, self.padding] if self.padding.numel() else self.shards
         joined = join_shards_(*parts)
         return joined if self.dtype is None else joined.to(self.dtype)
 
     def begin(self) -> int:
-        """Begin to gather; returns a handle for `flat`."""
+        """Start to gather; returns a handle for `flat`."""
         with no_grad():
             handle: int = self.group.begin("all_gather", self.mine()._array)
         return handle
 
     def flat(self, begun: int | None = None, apart: bool = False) -> Any:
-        """The whole parameters of all ranks, in one tensor.
+        """The whole parameters in one flat tensor; `begun` is a handle from `begin`.
 
-        With `apart` their gradient is kept in `total`, and not sent.
+        With `apart` their gradient is not reduced: it goes to `total`.
         """
         given = [self.mine(), self.total] if apart else [self.mine()]
         if begun is None:
@@ -121,10 +121,10 @@ class Bundle:
             for offset, shape in zip(self.offsets, self.shapes, strict=True)
         ]
 
-    # -- gradients that are kept apart -----------------------------------------------------------
+    # -- local gradients -------------------------------------------------------------------------
 
     def send_total(self) -> None:
-        """Add this rank's part of the average of what was kept apart to `.grad` of the shards."""
+        """Average local gradients over the ranks; add this rank's part to `.grad` of the shards."""
         total = self.total.grad
         if total is None:
             return

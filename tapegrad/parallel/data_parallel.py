@@ -1,11 +1,11 @@
 """DistributedDataParallel: the same model in every process, each with its own part of the data.
 
-Gradients are averaged over the ranks, bucket by bucket, while backward still computes: as soon as
-all gradients of a bucket are final, its reduction starts in the background. Buckets start in the
-same order on all ranks. At the end of the backward pass all of them are waited for, and `.grad` has
-the averages.
+Gradients are averaged over the ranks, bucket by bucket, while backward runs: as soon as all
+gradients of a bucket are final, its reduction starts in the background. Reductions start in the
+same order on all ranks. The end of the backward pass waits for all of them and writes the averages
+to `.grad`.
 
-Inside a compiled function the same steps are operations of the program.
+In a compiled function the same steps are operations of the program.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from .join import Joinable
 class DistributedDataParallel(Module, Joinable):
     """A module whose gradients are averaged over all ranks.
 
-    Parameters and buffers start as those of rank 0. `bucket_cap_mb` is the size of the messages (4
-    by default). With `find_unused_parameters`, parameters that a forward pass does not use count as
-    ready; one that no rank has used keeps its `.grad`. With `gradient_as_bucket_view`, gradients
-    lie in the memory of the messages, which saves a copy of them. The ranks are those of
-    `process_group`, or of a mesh of one dimension.
+    Parameters and buffers start with the values of rank 0. `bucket_cap_mb` is the size of a bucket
+    in MiB (4 by default). With `find_unused_parameters`, parameters that a forward pass does not
+    use count as ready; one that no rank uses keeps its `.grad`. With `gradient_as_bucket_view`,
+    gradients are views of the buckets, which saves a copy of them. The ranks are those of
+    `process_group` or of a 1-D mesh.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class DistributedDataParallel(Module, Joinable):
         self._reducer = Reducer(self, named, limit)
 
     def _check_same(self) -> None:
-        """All ranks must have the same parameters and buffers."""
+        """Raise unless all ranks have the same parameters and buffers."""
         state = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         shown = "; ".join(f"{n}: {t.dtype} {tuple(t.shape)}" for n, t in state.items())
         group = self.process_group
@@ -106,7 +106,7 @@ class DistributedDataParallel(Module, Joinable):
     # -- calling -----------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The result of the module; its backward pass averages gradients."""
+        """Call the module; the backward pass of its result averages gradients."""
         recording = bool(STATE.mode & GRAD)
         if recording:
             self._notify_join()
@@ -147,7 +147,7 @@ class DistributedDataParallel(Module, Joinable):
     # -- uneven inputs -----------------------------------------------------------------------------
 
     def _shadow(self) -> None:
-        """Do what the others do in one step, without data: contribute zeros."""
+        """Take part in the others' collectives of one step, with zeros."""
         if self.broadcast_buffers:
             self._send_buffers()
         self._reducer.shadow()
@@ -173,7 +173,7 @@ class DistributedDataParallel(Module, Joinable):
 
 
 def _broadcast(tensors: list[Tensor], group: Any, source: int = 0) -> None:
-    """Make tensors those of a member, with one message for each dtype."""
+    """Copy a member's tensors to all ranks, with one message per dtype."""
     if group.size == 1:
         return
     kinds: dict[Any, list[Tensor]] = {}
@@ -192,18 +192,18 @@ def _broadcast(tensors: list[Tensor], group: Any, source: int = 0) -> None:
 
 
 class Pass:
-    """One backward pass: which gradients are there, and which reductions run."""
+    """The state of one backward pass: the gradients that are ready, and the started reductions."""
 
     def __init__(self, reducer: Reducer) -> None:
         self.left = [len(b.parameters) for b in reducer.buckets]
         self.ready: set[int] = set()
         self.next = 0
-        #: for each bucket that was sent: what gives the flat tensor of averages, or of sums
+        #: for each started reduction, a function that returns the flat tensor of averages or sums
         self.sent: list[Any] = []
 
 
 class Reducer:
-    """The gradients of a module's parameters, and how they are averaged."""
+    """Averages the gradients of a module's parameters."""
 
     def __init__(self, owner: Any, named: Sequence[tuple[str, Tensor]], limit: int) -> None:
         self.owner = owner
@@ -213,18 +213,18 @@ class Reducer:
         self.buckets = divided(self.parameters, limit)
         self.where = {id(p): (b.index, i) for b in self.buckets for i, p in enumerate(b.parameters)}
         self.hook: Any = None
-        #: whether the latest forward pass wants its gradients averaged
+        #: whether to average the gradients of the latest forward pass
         self.armed = True
-        #: parameters that it did not use, by index
+        #: indices of the parameters that it did not use
         self.unused: tuple[int, ...] = ()
-        #: by how many ranks sums are divided; None for all
+        #: the number of ranks by which sums are divided; None for all
         self.divisor: int | None = None
         self.current: Pass | None = None
         for p in self.parameters:
             p.register_post_accumulate_grad_hook(self.arrived)
 
     def unreached(self, result: Any) -> tuple[int, ...]:
-        """The parameters that no way leads to from the tensors in a result."""
+        """Indices of the parameters that no path reaches from the tensors in a result."""
         outputs: list[Tensor] = []
         map_leaves(lambda x: outputs.append(x) if isinstance(x, Tensor) else None, result)
         stack = [node_of(t._edge) if t._edge is not None else t for t in outputs]
@@ -241,7 +241,7 @@ class Reducer:
     # -- during backward -----------------------------------------------------------------------
 
     def arrived(self, parameter: Tensor) -> None:
-        """The gradient of a parameter is final."""
+        """Hook: the gradient of a parameter is final."""
         if not self.armed:
             return
         if self.current is None:
@@ -261,7 +261,7 @@ class Reducer:
             )
         run.ready.add(id(parameter))
         if parameter._grad is not None and parameter._grad.is_sparse:
-            parameter._grad = parameter._grad.to_dense()  # ranks have other rows: all are averaged
+            parameter._grad = parameter._grad.to_dense()  # the ranks' rows differ: average all
         if not STATE.mode & LISTENING:
             self._fill(self.buckets[bucket], at, parameter)
         run.left[bucket] -= 1
@@ -278,9 +278,9 @@ class Reducer:
             part[...] = grad._array
 
     def _send(self, bucket: Bucket) -> Any:
-        """Begin to reduce a bucket; returns a function that gives a flat tensor.
+        """Start to reduce a bucket; returns a function that waits and returns the flat tensor.
 
-        These are averages; on a tape they are sums, unless a hook has made them.
+        It has averages; on a tape, without a hook, sums.
         """
         listening = bool(STATE.mode & LISTENING)
         if self.hook is not None:
@@ -321,7 +321,7 @@ class Reducer:
     # -- at the end of backward ----------------------------------------------------------------
 
     def finish(self) -> None:
-        """Wait for all reductions and put the averages where gradients are."""
+        """Wait for all reductions and write the averages to `.grad`."""
         run, self.current = self.current, None
         assert run is not None
         if run.next < len(self.buckets):
@@ -352,7 +352,7 @@ class Reducer:
         if listening:
             value = flat[start : start + size].view(p.shape)
             if self.hook is None:
-                # Native code fuses this with what reads the gradient.
+                # Native code fuses this division with the reader of the gradient.
                 value = value / (self.divisor or self.group.size)
             if p._grad is None:
                 p._grad = value.clone()
@@ -368,14 +368,14 @@ class Reducer:
             storage.note(p._grad._array)
 
     def _unused_everywhere(self) -> set[int]:
-        """Parameters that no rank has used: their gradients stay as they are."""
+        """id() of the parameters that no rank has used; their gradients do not change."""
         used = np.ones(len(self.parameters), np.int32)
         used[list(self.unused)] = 0
         used = self.group.all_reduce(used, MAX)
         return {id(p) for p, n in zip(self.parameters, used, strict=True) if not n}
 
     def shadow(self) -> None:
-        """Take part in the reductions of a pass with zeros; `.grad` gets the averages."""
+        """Contribute zeros to the reductions of one pass; `.grad` gets the averages."""
         run = self.current = Pass(self)
         for bucket in self.buckets:
             bucket.array[...] = 0

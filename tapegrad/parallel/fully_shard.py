@@ -1,10 +1,10 @@
 """fully_shard: parameters, gradients and optimizer state are divided among the ranks.
 
-`fully_shard(module)` makes a unit of the module. Its parameters lie one after another in a flat
-array, of which each rank keeps an equal part: every parameter becomes a 1-D shard, its elements in
-that part. A call of the module first gathers the whole parameters, and drops them when it returns.
-Backward gathers them again for the operations that need them (`units.py`), and each rank gets the
-average of its part of the gradients. Optimizers work on the shards.
+`fully_shard(module)` makes the module a unit. Its parameters are concatenated in a flat array, of
+which each rank keeps an equal part: every parameter becomes a 1-D shard, its elements in that part.
+A call of the module first gathers the whole parameters, and drops them when it returns. Backward
+gathers them again for the operations that need them (`units.py`), and each rank gets the average of
+its part of the gradients. Optimizers update the shards.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _UNIT = "_fully_sharded_unit"
 
 
 class FSDPModule(Module):
-    """What a module is besides its own class, after `fully_shard`."""
+    """The class that `fully_shard` adds to the class of a module."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         unit = unit_of(self)
         args, kwargs = unit.precision.inputs(args, kwargs)
-        if isinstance(self.forward, Compiled):  # which gathers itself
+        if isinstance(self.forward, Compiled):  # the compiled forward gathers
             return unit.precision.outputs(super().__call__(*args, **kwargs))
         with unit.gathered():
             return unit.precision.outputs(super().__call__(*args, **kwargs))
 
     def _compiled_function(self) -> Any:
-        """The `forward` with its gathers, so that these are part of the program."""
+        """`forward` with its gathers, so that these are part of the program."""
         return self._gathered_forward
 
     def _gathered_forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -47,15 +47,15 @@ class FSDPModule(Module):
             return type(self).forward(self, *args, **kwargs)
 
     def unshard(self, async_op: bool = False) -> UnshardHandle | None:
-        """Gather the parameters of this unit; attributes show them whole until `reshard()`.
+        """Gather the parameters of this unit; attributes are the whole ones until `reshard()`.
 
-        With `async_op` the gather only begins. It ends in `wait()` of what is returned, or when the
-        module is called.
+        With `async_op` the gather only starts. It is completed by `wait()` of the returned handle,
+        or by a call of the module.
         """
         unit = unit_of(self)
         unit.stays = True
         handle = UnshardHandle(unit)
-        if async_op and not STATE.mode & LISTENING:  # a compiler begins gathers by itself
+        if async_op and not STATE.mode & LISTENING:  # the compiler starts gathers itself
             unit.begin()
             return handle
         handle.wait()
@@ -68,24 +68,24 @@ class FSDPModule(Module):
     def set_requires_gradient_sync(
         self, requires_gradient_sync: bool, *, recurse: bool = True
     ) -> None:
-        """Say whether backward sends gradients, here and in units within.
+        """Set whether backward reduces gradients, in this unit and those inside it.
 
-        Without that, each rank adds up whole gradients of its own, which takes their memory. The
-        next backward pass with it sends the sum. Say it before the forward pass.
+        If not, each rank accumulates its own whole gradients, which takes memory for them. The next
+        backward pass that reduces gradients includes them. Call this before the forward pass.
         """
         for unit in self._affected(recurse):
             unit.syncs = bool(requires_gradient_sync)
 
     def set_is_last_backward(self, is_last_backward: bool) -> None:
-        """Say whether the next backward pass is the last one before the optimizer's step.
+        """Set whether the next backward pass is the last before the optimizer's step (the default).
 
-        At the end of the last one, units send the gradients that they have kept although they took
-        no part in it; so it is unless this says otherwise.
+        At the end of the last pass, units that took no part in it reduce the gradients that they
+        have accumulated.
         """
         unit_of(self).is_last = bool(is_last_backward)
 
     def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
-        """Say whether backward gathers the parameters again, here and in units within."""
+        """Set whether backward gathers the parameters again, in this unit and those inside it."""
         for unit in self._affected(recurse):
             unit.reshards = bool(reshard_after_forward)
 
@@ -101,11 +101,11 @@ class FSDPModule(Module):
         return total
 
     def set_modules_to_forward_prefetch(self, modules: list[FSDPModule]) -> None:
-        """Units that come next. The one of the last pass is gathered ahead without being told."""
+        """No effect: the unit that came next in the previous pass is gathered ahead anyway."""
         _check_units(modules)
 
     def set_modules_to_backward_prefetch(self, modules: list[FSDPModule]) -> None:
-        """Units that come next. The one before this in forward is gathered ahead without this."""
+        """No effect: the unit that came before this one in forward is gathered ahead anyway."""
         _check_units(modules)
 
 
@@ -116,20 +116,20 @@ def _check_units(modules: list[FSDPModule]) -> None:
 
 
 class UnshardHandle:
-    """A gather that `unshard(async_op=True)` has begun."""
+    """A gather that `unshard(async_op=True)` has started."""
 
     def __init__(self, unit: Unit) -> None:
         self._unit: Unit | None = unit
 
     def wait(self) -> None:
-        """Return when attributes of the module show whole parameters."""
+        """Complete the gather: attributes of the module become the whole parameters."""
         unit, self._unit = self._unit, None
         if unit is not None and unit.stays and not unit.is_gathered:
             unit.gather(recorded=bool(STATE.mode & GRAD))
 
 
 def unit_of(module: Any) -> Unit:
-    """The unit that `fully_shard` has made of a module."""
+    """The unit that `fully_shard` has made for a module."""
     unit: Unit = module.__dict__[_UNIT]
     return unit
 
@@ -147,13 +147,13 @@ def fully_shard(
 ) -> Any:
     """Divide a module's parameters among the ranks of a group; returns the same module.
 
-    All parameters within it are taken that no unit within it has: apply it to layers first, then
-    to the whole model. All ranks start with the values of the group's first rank. Make the
-    optimizer afterwards, of `module.parameters()`. With `reshard_after_forward=False` the whole
-    parameters stay until backward has used them, which saves a message and costs their memory.
-    `mp_policy` says in which precision the module computes. The ranks are those of a mesh of one
-    dimension or of a group. `offload_policy` has no effect: shards are in the computer's memory. A
-    list of modules becomes one unit for each of them.
+    The unit has all parameters of the module that are not in a unit inside it: apply `fully_shard`
+    to layers first, then to the whole model. All ranks start with the values of the group's first
+    rank. Create the optimizer afterwards, with `module.parameters()`. With
+    `reshard_after_forward=False` the whole parameters stay until backward has used them, which
+    saves a message and costs their memory. `mp_policy` sets the precision in which the module
+    computes. The ranks are those of a 1-D mesh or of a group. `offload_policy` has no effect:
+    shards are in host memory. A list of modules becomes one unit per module.
     """
     if isinstance(module, (list, tuple)):
         options: dict[str, Any] = {
@@ -186,13 +186,13 @@ def fully_shard(
     kind = type(module)
     module.__class__ = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {})
     compiled = module.__dict__.get("forward")
-    if isinstance(compiled, Compiled):  # by `module.compile()`, before
+    if isinstance(compiled, Compiled):  # set earlier, by `module.compile()`
         module.__dict__["forward"] = Compiled(module._compiled_function(), compiled.options)
     return module
 
 
 def _places(module: Module, ignored: set[int]) -> list[tuple[Any, str]]:
-    """The modules and names under which a new unit's parameters stand."""
+    """The modules and attribute names that hold the parameters of a new unit."""
     places: list[tuple[Any, str]] = []
 
     def visit(inner: Any) -> None:
@@ -256,7 +256,7 @@ def load_full_state_dict(
 
 @contextmanager
 def summon_full_params(module: Module) -> Iterator[None]:
-    """Inside, the attributes of all units within a module show whole parameters, to be read."""
+    """Inside, attributes of all units of a module are the whole parameters, for reading only."""
     units = [unit for unit in _units(module) if not unit.is_gathered]
     for unit in units:
         unit.gather(recorded=False)

@@ -1,7 +1,7 @@
-"""Communication hooks: other ways to average a bucket of gradients than one plain all-reduce.
+"""Communication hooks: alternatives to a plain all-reduce for averaging a bucket of gradients.
 
 A hook gets its state and a `GradBucket`, and returns a `Future` of the flat tensor of averages.
-`DistributedDataParallel.register_comm_hook` takes it. Names and paths are PyTorch's:
+`DistributedDataParallel.register_comm_hook` registers it. Names and paths are PyTorch's:
 `distributed.algorithms.ddp_comm_hooks`.
 """
 
@@ -21,7 +21,7 @@ from .buckets import GradBucket
 
 
 def averaged(group: Any, flat: Tensor) -> Future[Any]:
-    """A future of the average of all ranks' tensors; its reduction starts now."""
+    """Start to average a tensor over the ranks; returns a future of the average."""
     with no_grad():
         handle = all_reduce_start_(flat, op=AVG, group=group)
 
@@ -33,7 +33,7 @@ def averaged(group: Any, flat: Tensor) -> Future[Any]:
 
 
 def allreduce_hook(process_group: Any, bucket: GradBucket) -> Future[Any]:
-    """The average, as without a hook."""
+    """Average the gradients, as without a hook."""
     return averaged(resolved(process_group), bucket.buffer())
 
 
@@ -51,17 +51,17 @@ def _compressed(process_group: Any, bucket: GradBucket, dtype: DType) -> Future[
 
 
 def fp16_compress_hook(process_group: Any, bucket: GradBucket) -> Future[Any]:
-    """The average of gradients in float16: half the bytes."""
+    """Average the gradients in float16: half the bytes."""
     return _compressed(process_group, bucket, float16)
 
 
 def bf16_compress_hook(process_group: Any, bucket: GradBucket) -> Future[Any]:
-    """The average of gradients in bfloat16: half the bytes, and float32's range."""
+    """Average the gradients in bfloat16: half the bytes, and the range of float32."""
     return _compressed(process_group, bucket, bfloat16)
 
 
 def noop_hook(state: Any, bucket: GradBucket) -> Future[Any]:
-    """Each rank's own gradients: to see what communication costs."""
+    """Keep each rank's own gradients, to measure the cost of communication."""
     future: Future[Any] = Future()
     future.set_result(bucket.buffer())
     return future
@@ -78,10 +78,10 @@ def _wrapper(hook: Callable[..., Future[Any]], dtype: DType) -> Callable[..., Fu
 
 
 def fp16_compress_wrapper(hook: Callable[..., Future[Any]]) -> Callable[..., Future[Any]]:
-    """A hook on gradients in float16."""
+    """Wrap a hook so that it gets the gradients in float16."""
     return _wrapper(hook, float16)
 
 
 def bf16_compress_wrapper(hook: Callable[..., Future[Any]]) -> Callable[..., Future[Any]]:
-    """A hook on gradients in bfloat16."""
+    """Wrap a hook so that it gets the gradients in bfloat16."""
     return _wrapper(hook, bfloat16)

@@ -1,7 +1,7 @@
 """Join: ranks with different numbers of batches train together.
 
-A rank that has run out of data takes part in the others' collectives, with zeros, until all ranks
-have. Before each step every rank says whether it still has data.
+A rank that has run out of data contributes zeros to the others' collectives until all ranks have
+run out. Before each step the ranks count how many of them still have data.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from ..ops.collective.group import MAX, SUM
 
 
 class JoinHook:
-    """What a rank without data does for a `Joinable`, in each step of the others and at the end."""
+    """What a rank without data does for a `Joinable`: in the others' steps, and at the end."""
 
     def main_hook(self) -> None:
-        """Take part in what the others do in a step."""
+        """Take part in the others' collectives of one step."""
 
     def post_hook(self, is_last_joiner: bool) -> None:
-        """When no rank has data: `is_last_joiner` says whether this one was among the last."""
+        """Called when no rank has data; `is_last_joiner`: whether this one was among the last."""
 
 
 class Joinable:
-    """What can be trained with uneven inputs. Subclasses give a hook and a process group."""
+    """Base of what can be trained with uneven inputs; subclasses provide a hook and a group."""
 
     process_group: Any
     _join: Join | None = None
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
-        """What this rank does when it has no data; `kwargs` are those of `Join`."""
+        """The hook of this rank for when it has no data; `kwargs` are those of `Join`."""
         return _Shadowing(self)
 
     @property
@@ -45,22 +45,22 @@ class Joinable:
 
     @property
     def join_device(self) -> Any:
-        """Where the messages of `Join` lie: in the computer's memory."""
+        """The device of the messages of `Join`: the CPU."""
         return device("cpu")
 
     def _notify_join(self) -> None:
         Join.notify_join_context(self)
 
     def _shadow(self) -> None:
-        """Take part in what the others do in a step."""
+        """Take part in the others' collectives of one step."""
         raise NotImplementedError
 
     def _take_over(self, member: int) -> None:
-        """At the end: take what a member has that has made the most steps."""
+        """At the end, take over the state of a member that has made the most steps."""
 
 
 class _Shadowing(JoinHook):
-    """The hook of this package's own classes."""
+    """The hook of this package's classes."""
 
     def __init__(self, joinable: Joinable) -> None:
         self._joinable = joinable
@@ -69,7 +69,7 @@ class _Shadowing(JoinHook):
         self._joinable._shadow()
 
     def post_hook(self, is_last_joiner: bool) -> None:
-        # Ranks without data made no updates: all take the state of one that made the most.
+        # Ranks made different numbers of updates: all take the state of one that made the most.
         group = self._joinable.join_process_group
         mine = group.rank if is_last_joiner else -1
         self._joinable._take_over(int(group.all_reduce(np.array([mine]), MAX)[0]))
@@ -80,7 +80,7 @@ class Join:
 
     With `divide_by_initial_world_size` gradients are divided by the number of all ranks, otherwise
     by the number of those that still have data. With `throw_on_early_termination` all ranks raise
-    as soon as one has run out.
+    as soon as one has run out of data.
     """
 
     def __init__(
@@ -108,20 +108,20 @@ class Join:
 
     @staticmethod
     def notify_join_context(joinable: Joinable) -> None:
-        """Before the collectives of a step: tell the others that this rank has data.
+        """Before the collectives of a step, tell the other ranks that this one has data.
 
-        The first of the joinables tells it.
+        Only the call for the first joinable sends a message.
         """
         if joinable._join is not None and joinable._join.first is joinable:
             joinable._join.step()
 
     def _active(self, here: bool) -> int:
-        """How many ranks have data."""
+        """The number of ranks that have data."""
         count = self.group.all_reduce(np.array([int(here)], np.int64), SUM)
         return int(count[0])
 
     def step(self) -> None:
-        """This rank has data for another step."""
+        """Begin a step of this rank, which has data: count the ranks that do."""
         active = self._active(True)
         if active < self.group.size and self.throws:
             raise RuntimeError("a rank has run out of data; throw_on_early_termination is on")

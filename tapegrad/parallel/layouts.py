@@ -1,9 +1,9 @@
-"""Layouts: how a tensor lies on the ranks of a group, and how one layout becomes another.
+"""Layouts: how a tensor is distributed over the ranks of a group, and conversions between layouts.
 
-Tensors stay ordinary tensors: a rank has its piece, or the whole. `redistributed` moves between
-layouts where all ranks go on alike, so that gradients count once. `gather_summed` and
-`reduce_pieces` begin and end a divided part of a model whose input and result come in pieces.
-Names are PyTorch's: `tapegrad.distributed.tensor`.
+Tensors stay ordinary tensors: a rank has its piece, or the whole. `redistributed` converts a tensor
+that all ranks then use alike, so that gradients count once. `gather_summed` and `reduce_pieces`
+begin and end a divided part of a model whose input and result are sharded. Names are PyTorch's:
+`tapegrad.distributed.tensor`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..ops.collective.reducing import reduce_scatter_
 
 
 class Placement:
-    """How a tensor lies on the ranks."""
+    """How a tensor is distributed over the ranks."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -30,7 +30,7 @@ class Placement:
         return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in vars(self).items())})"
 
     def is_shard(self, dim: int | None = None) -> bool:
-        """Whether each rank has a piece, of the dimension `dim` if it is given."""
+        """Whether each rank has a piece, along dimension `dim` if given."""
         return isinstance(self, Shard) and dim in (None, self.dim)
 
     def is_replicate(self) -> bool:
@@ -38,7 +38,7 @@ class Placement:
         return isinstance(self, Replicate)
 
     def is_partial(self) -> bool:
-        """Whether the tensor is the sum of what the ranks have."""
+        """Whether the tensor is the sum of the ranks' tensors."""
         return isinstance(self, Partial)
 
 
@@ -47,14 +47,14 @@ class Replicate(Placement):
 
 
 class Shard(Placement):
-    """Each rank has its piece of one dimension."""
+    """Each rank has its piece along one dimension."""
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
 
 
 class Partial(Placement):
-    """The tensor is the sum of what the ranks have."""
+    """The tensor is the sum of the ranks' tensors."""
 
     def __init__(self, reduce_op: str = SUM) -> None:
         if reduce_op != SUM:
@@ -62,7 +62,7 @@ class Partial(Placement):
 
 
 def redistributed(x: Tensor, before: Placement, after: Placement, group: Any) -> Tensor:
-    """A tensor in another layout, with which all ranks go on alike."""
+    """Convert a tensor to another layout, in which all ranks then use it alike."""
     if isinstance(before, Partial):
         if isinstance(after, Shard):
             return reduce_pieces(x, after.dim, group)
@@ -77,9 +77,7 @@ def redistributed(x: Tensor, before: Placement, after: Placement, group: Any) ->
 
 
 def gather_summed(x: Tensor, dim: int, group: Any) -> Tensor:
-    """All ranks' pieces, joined, which each rank uses in its own way: a piece's gradient is the sum
-    of theirs.
-    """
+    """All ranks' pieces, joined, for different use by each rank: their gradients are summed."""
     dim %= x.ndim
     stacked: Any = all_gather_(x, group=group)
     joined: Tensor = stacked.movedim(0, dim).flatten(dim, dim + 1)

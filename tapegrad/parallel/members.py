@@ -1,6 +1,6 @@
-"""Members: which processes divide a layer, and which piece of a tensor each of them has.
+"""Members: the processes that divide a layer, and each one's piece of a tensor.
 
-Comes in: a group as users give it, or None. Used by the layers of this folder.
+Comes in: a group as users pass it, or None. Called by the layers of this folder.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ..ops.collective.group import SELF
 
 
 def group_or_self(group: Any) -> Any:
-    """A group that was given; for None all ranks, or this process alone if there is no job.
+    """The group that was passed; for None all ranks, or only this process if there is no job.
 
-    A device mesh stands for its group.
+    For a device mesh, the group of the mesh.
     """
     if hasattr(group, "get_group"):
         group = group.get_group()
@@ -26,7 +26,7 @@ def group_or_self(group: Any) -> Any:
 
 
 def piece_size(size: int, group: Any, what: str) -> int:
-    """The size of each member's piece of a dimension, which must have equal pieces."""
+    """The size of each member's piece of a dimension, which must divide evenly."""
     if size % group.size:
         raise ValueError(f"{what} = {size} cannot be divided among {group.size} ranks evenly")
     return int(size // group.size)

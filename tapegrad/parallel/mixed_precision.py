@@ -1,4 +1,4 @@
-"""The precision in which a unit of `fully_shard` computes, while its shards keep their own."""
+"""Mixed precision for `fully_shard`: the dtypes in which a unit computes and averages."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from ..core.tree import map_leaves
 
 @dataclass(frozen=True)
 class MixedPrecisionPolicy:
-    """Dtypes of a unit; None leaves things as they are.
+    """The dtypes of a unit; None means no cast.
 
-    Parameters are gathered in `param_dtype`, and with `cast_forward_inputs` inputs become that too.
-    Gradients are averaged in `reduce_dtype` (that of the parameters for None); results of the
-    module become `output_dtype`. Shards, their gradients and optimizers keep the shards' dtype.
+    Parameters are gathered in `param_dtype`; with `cast_forward_inputs` inputs are cast to it too.
+    Gradients are averaged in `reduce_dtype` (None: the dtype of the gathered parameters). Results
+    of the module are cast to `output_dtype`. Shards, their gradients and optimizer state keep the
+    shards' dtype.
     """
 
     param_dtype: DType | None = None
@@ -25,22 +26,22 @@ class MixedPrecisionPolicy:
     cast_forward_inputs: bool = True
 
     def inputs(self, args: Any, kwargs: Any) -> Any:
-        """The arguments of a call, as the module gets them."""
+        """Cast the arguments of a call for the module."""
         if self.param_dtype is None or not self.cast_forward_inputs:
             return args, kwargs
         return _cast((args, kwargs), self.param_dtype)
 
     def outputs(self, result: Any) -> Any:
-        """The result of a call, as the caller gets it."""
+        """Cast the result of a call for the caller."""
         return result if self.output_dtype is None else _cast(result, self.output_dtype)
 
 
 class OffloadPolicy:
-    """Where shards lie: in the computer's memory."""
+    """The device of shards: always the CPU."""
 
 
 class CPUOffloadPolicy(OffloadPolicy):
-    """Where shards lie: in the computer's memory, as without it."""
+    """Shards on the CPU, where they are without this policy too."""
 
     def __init__(self, pin_memory: bool = True) -> None:
         self.pin_memory = pin_memory

@@ -1,13 +1,12 @@
-"""Pipeline parallelism: a model in stages, one on each rank, through which microbatches travel.
+"""Pipeline parallelism: a model in stages, one per rank, which microbatches pass through.
 
-`ScheduleGPipe` runs all forward passes and then all backward passes. `Schedule1F1B` runs one
-forward and one backward pass in turn once the pipeline is full, so that a stage keeps at most as
-many microbatches as there are stages after it, and one. Both give the gradients of one process on
-the whole batch. Names are PyTorch's: `tapegrad.distributed.pipelining`.
+`ScheduleGPipe` runs all forward passes and then all backward passes. `Schedule1F1B` alternates
+forward and backward passes once the pipeline is full, so that a stage keeps at most one microbatch
+more than there are stages after it. Both compute the gradients of one process on the whole batch.
+Names are PyTorch's: `tapegrad.distributed.pipelining`.
 
-The order of messages makes every exchange of two neighbours "first forward, then backward" on both
-sides, so that no two stages wait for each other even where a message only leaves when it is
-received, as in recordings.
+In every exchange of two neighbours both sides order messages "first forward, then backward", so no
+two stages wait for each other, even where a send blocks until it is received, as during capture.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .pipeline_stage import PipelineStage
 
 
 class PipelineSchedule:
-    """What the schedules share: microbatches, losses, and the parts of a step."""
+    """Base of the schedules: microbatches, losses, and the parts of a step."""
 
     def __init__(
         self,
@@ -50,9 +49,9 @@ class PipelineSchedule:
         return_outputs: bool = True,
         **kwargs: Any,
     ) -> Any:
-        """One forward and backward pass of a batch, as `n_microbatches` microbatches.
+        """Run forward and backward of a batch, as `n_microbatches` microbatches.
 
-        The first stage gives the inputs, the last one `target` and a list for the losses of the
+        The first stage passes the inputs, the last one `target` and a list for the losses of the
         microbatches. Gradients are those of the mean of the losses, or of their sum with
         `scale_grads=False`. Returns the results of the whole batch on the last stage, None on the
         others. Without a loss function only forward passes run.
@@ -79,7 +78,7 @@ class PipelineSchedule:
     def eval(
         self, *args: Any, target: Any = None, losses: list[Any] | None = None, **kwargs: Any
     ) -> Any:
-        """Forward passes of a batch, and losses on the last stage."""
+        """Run forward passes of a batch; the last stage also computes losses."""
         stage, count = self._stage, self._n_microbatches
         run = PipelineStep(self, _cut(args, count), _cut(kwargs, count), _cut(target, count))
         with no_grad():
@@ -93,12 +92,12 @@ class PipelineSchedule:
         return _merged(run.results) if stage.is_last else None
 
     def _run(self, run: PipelineStep) -> None:
-        """The order of forward and backward passes of this stage."""
+        """Run the forward and backward passes of this stage, in the order of the schedule."""
         raise NotImplementedError
 
 
 class PipelineStep:
-    """One step: the microbatches, and what came of them."""
+    """One step: its microbatches, their losses and results."""
 
     def __init__(self, schedule: PipelineSchedule, args: Any, kwargs: Any, targets: Any) -> None:
         self.schedule = schedule
@@ -108,7 +107,7 @@ class PipelineStep:
         self.results: list[Any] = []
 
     def forward(self, number: int, inputs: list[Any], with_loss: bool = True) -> None:
-        """The forward pass of a microbatch, and its loss on the last stage."""
+        """Run forward for a microbatch; the last stage also computes its loss."""
         stage, loss_fn = self.stage, self.schedule._loss_fn
         given = list(self.args[number]) if stage.is_first else inputs
         result = stage.forward_one(number, given, self.kwargs[number])
@@ -118,7 +117,7 @@ class PipelineStep:
                 self.losses.append(loss_fn(result, self.targets[number]))
 
     def backward(self, number: int, gradients: list[Any]) -> list[Any]:
-        """The backward pass of a microbatch; returns the gradients of its inputs."""
+        """Run backward for a microbatch; returns the gradients of its inputs."""
         stage, loss = self.stage, None
         if stage.is_last:
             loss = self.losses[number]
@@ -141,7 +140,7 @@ class ScheduleGPipe(PipelineSchedule):
 
 
 class Schedule1F1B(PipelineSchedule):
-    """One forward pass and one backward pass in turn, once the pipeline is full."""
+    """Alternating forward and backward passes, once the pipeline is full."""
 
     def _run(self, run: PipelineStep) -> None:
         stage, count = self._stage, self._n_microbatches
@@ -165,7 +164,7 @@ def _detached(x: Any) -> Any:
 
 
 def _cut(value: Any, count: int) -> list[Any]:
-    """A value for each microbatch: pieces of the first dimension of tensors, other things whole."""
+    """A value per microbatch: pieces of tensors along the first dimension; the rest is repeated."""
 
     def part(i: int) -> Any:
         def cut(x: Any) -> Any:
@@ -184,7 +183,7 @@ def _cut(value: Any, count: int) -> list[Any]:
 
 
 def _merged(results: list[Any]) -> Any:
-    """The results of all microbatches as those of the whole batch."""
+    """Join the results of all microbatches; 0-D tensors stay in a list."""
     first = results[0]
     if isinstance(first, (tuple, list)):
         return type(first)(_merged(list(parts)) for parts in zip(*results, strict=True))

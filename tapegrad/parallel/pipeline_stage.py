@@ -1,9 +1,8 @@
-"""PipelineStage: one part of a model on one rank, and its messages with the stages beside it.
+"""PipelineStage: one part of a model on one rank, and its messages with neighbouring stages.
 
-Comes in: the rank's module. A stage receives activations from the stage before it, sends its
-results to the one after it, and gradients travel the other way. Shapes and dtypes are exchanged
-once, in the first step: all microbatches of a pipeline have the same ones. The schedules of
-`pipeline.py` say when a stage does what.
+Comes in: the rank's module. A stage receives activations from the previous stage and sends its
+results to the next; gradients travel the other way. Shapes and dtypes are exchanged once, in the
+first step: they must be the same for all microbatches. Called by the schedules of `pipeline.py`.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from .members import group_or_self
 
 #: tags of messages: activations, gradients, and shapes
 FORWARD, BACKWARD, SHAPES = 11, 12, 13
-#: numbers in a message about one tensor: dtype, number of dimensions, sizes
+#: most dimensions of a tensor; a message about one has its dtype, number of dimensions and sizes
 _MOST_DIMS = 8
 _DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "bool", "uint8")
 
 
 class PipelineStage:
-    """The part `stage_index` of a model that is cut into `num_stages` parts, one for each rank.
+    """Part `stage_index` of a model that is cut into `num_stages` parts, one per rank.
 
-    The module takes what the module before it returns: a tensor, or several. `group` has as many
-    members as there are stages; member i has stage i.
+    The module takes what the previous stage's module returns: one tensor or several. `group` has
+    one member per stage; member i has stage i.
     """
 
     def __init__(
@@ -55,10 +54,10 @@ class PipelineStage:
                 f"stage {stage_index} of {num_stages} must be on member {stage_index} of a group "
                 f"of {num_stages}, got member {self.group.rank} of {self.group.size}"
             )
-        #: shapes and dtypes of what comes in and goes out, from the first microbatch on
+        #: shapes and dtypes of the inputs, known from the first microbatch on
         self._incoming: tuple[tuple[tuple[int, ...], Any], ...] | None = None
         self._has_sent_shapes = False
-        #: inputs and results of microbatches that wait for their gradients, by number
+        #: by microbatch number: inputs and results of microbatches that wait for backward
         self._open: dict[int, tuple[list[Any], list[Any]]] = {}
         self._sending: list[Any] = []
 
@@ -73,7 +72,7 @@ class PipelineStage:
     # -- messages ----------------------------------------------------------------------------------
 
     def _send(self, tensor: Any, target: int, tag: int) -> None:
-        """Send a tensor; outside of recordings it travels while this rank goes on."""
+        """Send a tensor, without waiting unless it is on a tape or collectives are checked."""
         tensor = tensor.detach().contiguous()
         if STATE.mode & LISTENING or checks.wanted() or self.group.size == 1:
             send_(tensor, target=target, tag=tag, group=self.group)
@@ -85,13 +84,13 @@ class PipelineStage:
         return receive_(token, shape=shape, source=source, tag=tag, group=self.group).detach()
 
     def finish(self) -> None:
-        """Wait until all messages of this rank have been received."""
+        """Wait until all sends of this rank are complete."""
         for work in self._sending:
             work.wait()
         self._sending.clear()
 
     def receive_inputs(self) -> list[Any]:
-        """What the stage before this one sends for a microbatch."""
+        """Receive a microbatch's inputs from the previous stage."""
         if self.is_first:
             return []
         if self._incoming is None:
@@ -100,7 +99,7 @@ class PipelineStage:
         return [self._receive(s, d, source, FORWARD) for s, d in self._incoming]
 
     def send_results(self, number: int) -> None:
-        """Send the results of a microbatch to the stage after this one."""
+        """Send the results of a microbatch to the next stage."""
         if self.is_last:
             return
         results = self._open[number][1]
@@ -111,7 +110,7 @@ class PipelineStage:
             self._send(result, self.stage_index + 1, FORWARD)
 
     def receive_gradients(self, number: int) -> list[Any]:
-        """The gradients of a microbatch's results, from the stage after this one."""
+        """Receive the gradients of a microbatch's results from the next stage."""
         if self.is_last:
             return []
         target = self.stage_index + 1
@@ -122,7 +121,7 @@ class PipelineStage:
         ]
 
     def send_gradients(self, gradients: list[Any]) -> None:
-        """Send the gradients of a microbatch's inputs to the stage before this one."""
+        """Send the gradients of a microbatch's inputs to the previous stage."""
         if not self.is_first:
             for gradient in gradients:
                 self._send(gradient, self.stage_index - 1, BACKWARD)
@@ -149,7 +148,7 @@ class PipelineStage:
     # -- computing ---------------------------------------------------------------------------------
 
     def forward_one(self, number: int, inputs: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Run the module on a microbatch; returns what it returns."""
+        """Run the module on a microbatch; returns its result."""
         if not self.is_first:
             inputs = [
                 x.requires_grad_() if x.dtype.is_floating_point and _is_training() else x

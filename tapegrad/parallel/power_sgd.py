@@ -1,11 +1,11 @@
-"""PowerSGD: gradients are sent as products of two thin matrices, and the rest is sent later.
+"""PowerSGD: gradients are sent as two thin matrices, and the error is added to the next gradient.
 
 A gradient M (n, m) is approximated by P Qᵀ with P (n, rank) and Q (m, rank), by one step of power
-iteration from the last Q. Ranks send P and Q instead of M. What the product leaves out is added to
-the next gradient (error feedback), so that nothing is lost in the long run. Vogels, Karimireddy and
-Jaggi, "PowerSGD: Practical low-rank gradient compression for distributed optimization" (2019).
+iteration from the last Q. Ranks send P and Q instead of M. The error of the approximation is added
+to the next gradient (error feedback), so that nothing is lost in the long run. Vogels, Karimireddy
+and Jaggi, "PowerSGD: Practical low-rank gradient compression for distributed optimization" (2019).
 
-`DistributedDataParallel.register_comm_hook(PowerSGDState(...), powerSGD_hook)`. The names are
+Used by `DistributedDataParallel.register_comm_hook(PowerSGDState(...), powerSGD_hook)`. Names are
 PyTorch's: `tapegrad.distributed.algorithms.ddp_comm_hooks.powerSGD_hook`.
 """
 
@@ -25,13 +25,13 @@ from .hooks import averaged
 
 
 class PowerSGDState:
-    """The settings of PowerSGD, and what it keeps from step to step.
+    """The settings of PowerSGD, and its state, which is kept from step to step.
 
     `matrix_approximation_rank` is the number of columns of P and Q. The first `start_powerSGD_iter`
     steps average whole gradients, since early gradients are approximated badly. A gradient is
-    compressed if that saves a factor of `min_compression_rate`. With `use_error_feedback` what was
-    left out comes with the next gradient, with `warm_start` Q is kept from step to step. With an
-    `orthogonalization_epsilon` above 0, columns of length 0 stay finite.
+    compressed if that saves more than a factor of `min_compression_rate`. With `use_error_feedback`
+    the error is added to the next gradient; with `warm_start` Q is kept from step to step. With an
+    `orthogonalization_epsilon` above 0, columns of norm 0 stay finite.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class PowerSGDState:
         self.warm_start = warm_start
         self.orthogonalization_epsilon = orthogonalization_epsilon
         self.rng = np.random.RandomState(random_seed)
-        #: what was left out, by bucket
+        #: by bucket index: the errors of the approximation
         self.error_dict: dict[int, Any] = {}
-        #: the last Q of each gradient, by bucket and position
+        #: by bucket index and position: the last Q of a gradient
         self.q_memory_dict: dict[tuple[int, int], Any] = {}
-        #: steps so far
+        #: number of steps so far
         self.iter = 0
-        #: elements of gradients, and elements that were sent for them
+        #: number of elements of gradients, and of elements sent for them
         self.total_numel_before_compression = 0
         self.total_numel_after_compression = 0
 
@@ -80,13 +80,13 @@ class PowerSGDState:
         self.__dict__.update(state, process_group=None)
 
     def compression_stats(self) -> tuple[float, int, int]:
-        """How many times fewer elements were sent, and both numbers of elements."""
+        """The ratio of elements of gradients to elements sent, and both numbers."""
         before, after = self.total_numel_before_compression, self.total_numel_after_compression
         return (before / after if after else 0.0), before, after
 
 
 def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
-    """Average a bucket of gradients: whole ones at first, then compressed ones."""
+    """Average a bucket of gradients: in the first steps whole, then compressed."""
     capture = innermost_capture()
     if capture is not None:
         capture.refuse(
@@ -148,7 +148,7 @@ def _rank(state: PowerSGDState, rows: int, columns: int) -> int:
 
 
 def _divided(state: PowerSGDState, bucket: GradBucket, flat: Any) -> tuple[Any, Any]:
-    """Gradients to compress, as matrices by (bucket, position), and where the others lie."""
+    """Gradients to compress, as matrices by (bucket, position), and the ranges of the others."""
     thin: dict[tuple[int, int], Any] = {}
     whole: list[tuple[int, int]] = []
     held = bucket._bucket
@@ -180,7 +180,7 @@ def _summed(parts: list[Any], group: Any, op: str, dtype: Any) -> list[Any]:
 
 
 def _orthogonal(matrix: Any, state: PowerSGDState) -> Any:
-    """The columns of a matrix, made orthogonal and of length 1."""
+    """Orthonormalize the columns of a matrix."""
     if state.orthogonalization_epsilon == 0:
         return np.linalg.qr(matrix)[0]
     out = matrix.copy()

@@ -1,10 +1,11 @@
 """Prefetch: the next unit's parameters are gathered while this one computes.
 
-Comes in: which units a forward pass calls, and what of them it saves for backward. A forward pass
-is a call of a unit that is within no other; its units are expected in the order of the pass before.
-Backward needs the calls that have saved something, in reverse order. At most one unit is ahead.
-What was begun and is not needed is abandoned when the pass ends. While a function is recorded
-nothing is begun here: the compiler does that (`replay/passes/overlap.py`). Called by `units.py`.
+Comes in: the units that a forward pass calls, and the bundles whose values it saves for backward. A
+forward pass is a call of a unit outside the call of any other; its units are expected in the order
+of the previous pass. Backward needs the calls that saved something, in reverse order. At most one
+unit is gathered ahead. A started gather that is not needed is abandoned when the pass ends. During
+capture nothing is started here: the compiler does that (`replay/passes/overlap.py`). Called by
+`units.py`.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ if TYPE_CHECKING:
 
 
 class _Ahead:
-    """The unit whose gather was begun before it is needed, if there is one."""
+    """The unit whose gather was started before it is needed, if there is one."""
 
     def __init__(self) -> None:
         self._unit: Unit | None = None
-        #: handles, by the index of a bundle
+        #: handles, by bundle index
         self._begun: dict[int, int] = {}
 
     def begin(self, unit: Unit, bundles: Any) -> None:
-        """Begin to gather bundles of a unit, instead of what was begun before."""
+        """Start to gather bundles of a unit; abandon the gathers started before."""
         self.abandon()
         self._unit = unit
         self._begun = {index: unit.bundles[index].begin() for index in bundles}
 
     def take(self, unit: Unit, index: int) -> int | None:
-        """The handle of a bundle's gather, if that was begun."""
+        """Remove and return the handle of a bundle's gather; None if it was not started."""
         return self._begun.pop(index, None) if unit is self._unit else None
 
     def keep_only(self, unit: Unit) -> None:
-        """Abandon what was begun, unless it is this unit's."""
+        """Abandon the started gathers, unless they are this unit's."""
         if unit is not self._unit:
             self.abandon()
 
@@ -51,7 +52,7 @@ class _Ahead:
 
 
 class UnitCall:
-    """One call of a unit in a forward pass, and the bundles that it has saved something of."""
+    """One call of a unit in a forward pass, and the bundles of which it has saved values."""
 
     def __init__(self, unit: Unit, saved: list[UnitCall]) -> None:
         self.unit = unit
@@ -60,7 +61,7 @@ class UnitCall:
         self._position = -1
 
     def saves(self, index: int) -> None:
-        """Say that backward will need a bundle."""
+        """Note that backward will need a bundle."""
         if not self.bundles:
             self._position = len(self._saved)
             self._saved.append(self)
@@ -72,7 +73,7 @@ class UnitCall:
 
 
 class ForwardPass:
-    """A call of a unit that is within no other, and the calls of units in it."""
+    """An outermost call of a unit, and the calls of units inside it."""
 
     def __init__(self, root: Unit) -> None:
         self.root = root
@@ -83,7 +84,7 @@ class ForwardPass:
         self._is_expected = not STATE.mode & LISTENING
 
     def enter(self, unit: Unit) -> None:
-        """A unit is called next: forget what is not needed for it."""
+        """Note that a unit is called now; abandon the started gathers of other units."""
         _PASSES.roots[unit] = ref(self.root)
         position = len(self._called)
         self._called.append(unit)
@@ -93,7 +94,7 @@ class ForwardPass:
             self._is_expected = bool(expected) and expected[0]() is unit
 
     def begin_next(self) -> None:
-        """The unit that was called last is gathered: begin with the next one."""
+        """Start to gather the unit that is expected next; the current one is gathered."""
         if STATE.mode & LISTENING:
             self._is_expected = False
         if self._is_expected and len(self._called) < len(self._expected):
@@ -102,26 +103,26 @@ class ForwardPass:
                 self.ahead.begin(unit, range(len(unit.bundles)))
 
     def take(self, unit: Unit, index: int) -> int | None:
-        """The handle of a bundle's gather, if that was begun; a program has gathers of its own."""
+        """The handle of a bundle's started gather; None during capture: programs have their own."""
         return None if STATE.mode & LISTENING else self.ahead.take(unit, index)
 
     def call(self, unit: Unit) -> UnitCall:
         return UnitCall(unit, self._saved)
 
     def end(self, is_complete: bool) -> None:
-        """The outermost call ends."""
+        """End the pass; if it is complete, the next pass expects its order of units."""
         self.ahead.abandon()
         if is_complete and not STATE.mode & LISTENING:
             _PASSES.orders[self.root] = tuple(ref(unit) for unit in self._called)
 
 
 class _Passes(threading.local):
-    """What this thread knows of passes."""
+    """The passes of this thread."""
 
     def __init__(self) -> None:
-        #: the forward pass that runs
+        #: the running forward pass
         self.forward: ForwardPass | None = None
-        #: the backward pass that has begun a gather: its endings, and what is ahead
+        #: the latest backward pass that gathers ahead: its `STATE.endings`, and the unit ahead
         self.backward: tuple[Any, _Ahead] | None = None
         #: by the outermost unit: the units of its latest pass, in order
         self.orders: WeakKeyDictionary[Unit, Any] = WeakKeyDictionary()
@@ -133,12 +134,12 @@ _PASSES = _Passes()
 
 
 def current() -> ForwardPass | None:
-    """The forward pass that runs in this thread."""
+    """The running forward pass of this thread."""
     return _PASSES.forward
 
 
 def set_current(forward: ForwardPass | None) -> None:
-    """Say which forward pass runs in this thread."""
+    """Set the running forward pass of this thread."""
     _PASSES.forward = forward
 
 
@@ -150,7 +151,7 @@ def root_of(unit: Unit) -> Unit:
 
 
 def backward_ahead() -> _Ahead:
-    """What the backward pass of this thread has begun to gather."""
+    """The unit that the backward pass of this thread gathers ahead."""
     if _PASSES.backward is None or _PASSES.backward[0] is not STATE.endings:
         if _PASSES.backward is not None:
             _PASSES.backward[1].abandon()
@@ -161,7 +162,7 @@ def backward_ahead() -> _Ahead:
 
 
 def begin_before(call: UnitCall) -> None:
-    """Backward has gathered what a call has saved: begin with the call before it."""
+    """Start to gather for the call before `call`, for which backward has gathered."""
     before = call.before()
     if before is None or STATE.mode & LISTENING:
         return

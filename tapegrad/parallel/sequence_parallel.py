@@ -1,12 +1,12 @@
 """Sequence parallelism: attention over a sequence of which each rank has a piece.
 
-Rank r has piece r of queries, keys and values, (..., heads, length / ranks, features), and gets its
-piece of the result: what `scaled_dot_product_attention` gives for the whole sequence. Losses are
-those of each rank's piece, and the objective is their sum.
+Rank r has piece r of queries, keys and values, (..., heads, length / ranks, features), and gets
+piece r of the result of `scaled_dot_product_attention` for the whole sequence. Each rank has the
+loss of its piece, and the objective is the sum of the losses.
 
-`ring_attention` passes blocks of keys and values round, so that no rank ever has all of them, and
-passes them round again in backward. `all_to_all_attention` gives each rank the whole sequence for
-some of the heads, computes there, and sends the results back.
+`ring_attention` passes blocks of keys and values around a ring of ranks, so that no rank ever has
+all of them, and passes them around again in backward. `all_to_all_attention` gives each rank the
+whole sequence for some of the heads, computes there, and sends the results back.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def ring_attention(
 ) -> Tensor:
     """Attention of this rank's queries to the keys of all ranks, block by block.
 
-    Each rank works on one block of keys and values at a time and combines the blocks with their
-    logarithms of sums, in float32 for half precision. Saved for backward are the tensors of this
-    rank alone. With `is_causal` blocks after this rank's are passed on without work: the first
-    ranks wait for the last ones.
+    Each rank works on one block of keys and values at a time and combines the results of blocks by
+    their log-sum-exp, in float32 for half precision. Only tensors of this rank are saved for
+    backward. With `is_causal`, blocks after this rank's are passed on without computation, so the
+    first ranks wait for the last ones.
     """
     _check_pieces(query, key, value, is_causal)
     factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else float(scale)
@@ -58,7 +58,7 @@ def _check_pieces(query: Tensor, key: Tensor, value: Tensor, is_causal: bool) ->
 
 
 def _is_used(step: int, is_causal: bool, group: Any) -> bool:
-    """Whether this rank attends to the block that it has after so many steps."""
+    """Whether this rank attends to the block that it has after `step` steps."""
     return not is_causal or step <= group.rank
 
 
@@ -72,18 +72,18 @@ def _scores(query: Any, key: Any, scale: float, is_diagonal: bool) -> Any:
 
 
 def _passed_on(block: Any, group: Any) -> Any:
-    """The block of the rank before, which gets nothing but sends its own."""
+    """Send a block to the next rank; returns the block of the previous one."""
     ring = tuple((r + 1) % group.size for r in range(group.size))
     return permute_ranks(block, ring, group)
 
 
 def _nothing(block: Any) -> Any:
-    """A zero that depends on a block, so that its gradient makes the way back on all ranks."""
+    """A zero that depends on a block, so that all ranks send the block's gradient back."""
     return block[..., :0, :].sum()
 
 
 class _Ring(Function):
-    """Attention round the ring: its result, and the logarithms of the sums of exponentials."""
+    """Attention around the ring: the result, and the log-sum-exp of the scores."""
 
     @staticmethod
     def forward(
@@ -118,7 +118,7 @@ class _Ring(Function):
         if g_sums is not None:
             inner = inner - g_sums
         g_query = CREATION["zeros_like"](query)
-        # Gradients travel with their block, and are home after a whole round.
+        # Gradients travel with their block, and are back at its rank after a full round.
         block, found = cat([key, value], -1), cast("Any", None)
         for step in range(group.size):
             if step:
@@ -151,10 +151,10 @@ def all_to_all_attention(
     scale: float | None = None,
     group: Any = None,
 ) -> Tensor:
-    """Attention of (batch, heads, length / ranks, features), with the heads divided while it runs.
+    """Attention of (batch, heads, length / ranks, features), computed with the heads divided.
 
-    The number of heads must be a multiple of the number of ranks. Four exchanges: queries, keys and
-    values before, results after.
+    The number of heads must be a multiple of the number of ranks. There are four exchanges:
+    queries, keys and values before, results after.
     """
     group = group_or_self(group)
     _check_pieces(query, key, value, is_causal)
@@ -166,7 +166,7 @@ def all_to_all_attention(
 
 
 def heads_to_ranks(x: Tensor, group: Any = None) -> Tensor:
-    """From all heads of a piece of the sequence to a piece of the heads of all of the sequence.
+    """From all heads of a piece of the sequence to a piece of the heads of the whole sequence.
 
     (..., heads, length / ranks, features) to (..., heads / ranks, length, features).
     """
@@ -177,7 +177,7 @@ def heads_to_ranks(x: Tensor, group: Any = None) -> Tensor:
 
 
 def sequence_to_ranks(x: Tensor, group: Any = None) -> Tensor:
-    """The way back: (..., heads / ranks, length, features) to (..., heads, length / ranks, ...)."""
+    """The inverse: (..., heads / ranks, length, features) to (..., heads, length / ranks, ...)."""
     group = group_or_self(group)
     parts: Any = x.unflatten(-2, (group.size, -1)).movedim(-3, 0).contiguous()
     received: Any = all_to_all(parts, group=group)

@@ -1,9 +1,9 @@
-"""States of models and optimizers by names of parameters, as shards or whole.
+"""State dicts of models and optimizers by parameter names, with shards or whole tensors.
 
-`get_state_dict(model, optimizer)` gives two dicts whose keys are names of parameters, so that they
-do not depend on wrappers and on the order of an optimizer's groups. Tensors of `fully_shard` are
-shards that `distributed.checkpoint` saves and loads as such. With `full_state_dict` all ranks get
-whole ones. Names are PyTorch's: `tapegrad.distributed.checkpoint.state_dict`.
+`get_state_dict(model, optimizer)` returns two dicts whose keys are parameter names, so that they do
+not depend on wrappers or on the order of an optimizer's groups. Tensors of `fully_shard` are
+shards, which `distributed.checkpoint` saves and loads as such. With `full_state_dict` all ranks get
+whole tensors. Names are PyTorch's: `tapegrad.distributed.checkpoint.state_dict`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .zero import ZeroRedundancyOptimizer
 
 @dataclass
 class StateDictOptions:
-    """How states are given and taken.
+    """Options of the functions that get and set state dicts.
 
-    With `full_state_dict` tensors are whole; with `cpu_offload` too, on rank 0 alone, and the
-    others get empty dicts. With `broadcast_from_rank0` all ranks take the whole state of rank 0.
-    Parameters without gradients are left out with `ignore_frozen_params`. `strict` is that of
-    `load_state_dict`.
+    With `full_state_dict` tensors are whole; with `cpu_offload` as well, only rank 0 gets them, and
+    the others get empty dicts. With `broadcast_from_rank0` all ranks load the whole state of
+    rank 0. `ignore_frozen_params` leaves out parameters that do not require gradients. `strict` is
+    that of `load_state_dict`.
     """
 
     full_state_dict: bool = False
@@ -65,16 +65,16 @@ def _inner(model: Module) -> Module:
 
 
 def _marked(value: Tensor, shard: FlatShard | None) -> Tensor:
-    """A tensor in the same memory, which says what shard it is."""
+    """A tensor in the same memory, marked as a shard."""
     if shard is None:
         return value.detach()
-    marked = Parameter(value.detach(), requires_grad=False)  # plain tensors take no marks
+    marked = Parameter(value.detach(), requires_grad=False)  # plain tensors cannot be marked
     mark(marked, shard)
     return marked
 
 
 def _given(value: Any, shard: FlatShard | None, options: StateDictOptions) -> Any:
-    """A value of a state as the caller gets it: a shard, or whole."""
+    """A value of a state for the caller: a shard, or whole."""
     if not isinstance(value, Tensor):
         return value
     if not options.full_state_dict:
@@ -83,7 +83,7 @@ def _given(value: Any, shard: FlatShard | None, options: StateDictOptions) -> An
 
 
 def _taken(value: Any, shard: FlatShard | None, options: StateDictOptions) -> Any:
-    """A value that was given, as this rank keeps it."""
+    """A loaded value for this rank: its part of a whole tensor, or the value itself."""
     if not isinstance(value, Tensor):
         return value
     if shard is None or not options.full_state_dict or tuple(value.shape) != shard.shape:
@@ -108,7 +108,7 @@ def get_model_state_dict(
     submodules: set[Module] | None = None,
     options: StateDictOptions | None = None,
 ) -> dict[str, Any]:
-    """The state of a model, by names without those of wrappers. All ranks call it."""
+    """The state of a model, by names without those of wrappers; all ranks call it."""
     options = options or StateDictOptions()
     if submodules is not None:
         raise ValueError("get_model_state_dict of a submodule: give that as the model")
@@ -125,7 +125,7 @@ def get_model_state_dict(
 def set_model_state_dict(
     model: Module, model_state_dict: dict[str, Any], *, options: StateDictOptions | None = None
 ) -> IncompatibleKeys:
-    """Load a state that `get_model_state_dict` with the same options has given."""
+    """Load a state that `get_model_state_dict` has returned with the same options."""
     options = options or StateDictOptions()
     inner = _inner(model)
     given = _from_rank0(dict(model_state_dict), options)
@@ -153,7 +153,7 @@ def _names(model: Module) -> dict[int, str]:
 
 
 def _init_optim_state(optimizer: Optimizer) -> None:
-    """Let an optimizer that has made no step have a state to load into, by a step of length 0."""
+    """Give an optimizer that has made no step its state, by a step with learning rate 0."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if optimizer.state or any(p.grad is not None for p in parameters):
         return
@@ -179,7 +179,7 @@ def get_optimizer_state_dict(
     submodules: set[Module] | None = None,
     options: StateDictOptions | None = None,
 ) -> dict[str, Any]:
-    """The state of a model's optimizers, by names of parameters. All ranks call it."""
+    """The state of a model's optimizers, by parameter names; all ranks call it."""
     options = options or StateDictOptions()
     if submodules is not None:
         raise ValueError("get_optimizer_state_dict of a submodule: give that as the model")
@@ -214,7 +214,7 @@ def set_optimizer_state_dict(
     *,
     options: StateDictOptions | None = None,
 ) -> None:
-    """Load a state that `get_optimizer_state_dict` with the same options has given."""
+    """Load a state that `get_optimizer_state_dict` has returned with the same options."""
     options = options or StateDictOptions()
     given = _from_rank0(optim_state_dict, options)
     names = _names(model)
@@ -246,7 +246,7 @@ def get_state_dict(
     submodules: set[Module] | None = None,
     options: StateDictOptions | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The states of a model and of its optimizers. All ranks call it."""
+    """The states of a model and of its optimizers; all ranks call it."""
     return (
         get_model_state_dict(model, submodules=submodules, options=options),
         get_optimizer_state_dict(model, optimizers, submodules=submodules, options=options),
@@ -261,7 +261,7 @@ def set_state_dict(
     optim_state_dict: dict[str, Any],
     options: StateDictOptions | None = None,
 ) -> IncompatibleKeys:
-    """Load states that `get_state_dict` with the same options has given."""
+    """Load states that `get_state_dict` has returned with the same options."""
     found = set_model_state_dict(model, model_state_dict, options=options)
     set_optimizer_state_dict(model, optimizers, optim_state_dict, options=options)
     return found

@@ -1,9 +1,9 @@
 """SyncBatchNorm: batch norm with the statistics of all ranks' batches.
 
-Each rank computes the mean and the sum of squared distances from it over its own batch; one
-`all_gather` brings those and the counts to everybody, who combine them. No squares of large numbers
-are subtracted, and batches may have different sizes. Gradients flow back through the gathering, so
-they are those of one process with the whole batch. Public as `nn.SyncBatchNorm`.
+Each rank computes the mean of its own batch and the sum of squared deviations from it; one
+`all_gather` sends these and the counts to all ranks, which combine them. No squares of large
+numbers are subtracted, and batches may have different sizes. Gradients flow back through the
+`all_gather`, so they equal those of one process with the whole batch. Public as `nn.SyncBatchNorm`.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """Put a SyncBatchNorm in the place of every batch norm of a model; returns the model.
+        """Replace every batch norm of a model by a SyncBatchNorm; returns the model.
 
-        Parameters and statistics are the same tensors as before.
+        Parameters and running statistics stay the same tensors.
         """
         made: Module = module
         if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
@@ -108,7 +108,7 @@ class SyncBatchNorm(_BatchNorm):
 
 
 def _combined(x: Any, group: Any) -> tuple[Any, Any, Any]:
-    """Mean, sum of squared distances from it, and count, for each channel over all ranks."""
+    """Mean, sum of squared deviations from it, and count, of each channel over all ranks."""
     dims = (0, *range(2, x.ndim))
     own = x.numel() // max(x.shape[1], 1)
     mean = x.sum(dims) / max(own, 1)

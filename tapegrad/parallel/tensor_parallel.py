@@ -1,12 +1,13 @@
 """Tensor parallelism: layers whose weights are divided among ranks, which all get the same inputs.
 
-Each layer equals the one-process layer of the same sizes: with the same seed on all ranks it draws
-the whole weight and keeps its piece. Rank r has piece r. All ranks compute the same loss, which
-counts once, so gradients of pieces are those of the whole weight, and gradients of parameters that
-are not divided (biases after a sum, norms) are equal on all ranks: nothing has to be averaged.
+Each layer computes the same as the one-process layer of the same sizes: with the same seed on all
+ranks it draws the whole weight and keeps its piece. Rank r has piece r. All ranks compute the same
+loss, which counts once. So the gradient of a piece is a piece of the whole weight's gradient, and
+gradients of parameters that are not divided (biases after a sum, norms) are equal on all ranks:
+nothing has to be averaged.
 
-`ParallelTransformerBlock` shows how the layers fit together, with one sum over ranks for attention
-and one for the MLP. `tensor_styles.py` makes these layers of those of an existing model.
+`ParallelTransformerBlock` combines the layers, with one sum over ranks for attention and one for
+the MLP. `tensor_styles.py` makes these layers from the layers of an existing model.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ F: Any = functions
 
 
 class ColumnParallelLinear(Module):
-    """`Linear` whose results are divided: each rank computes `out_features / ranks` of them.
+    """`Linear` with divided output features: each rank computes `out_features / ranks` of them.
 
-    All ranks give the same input. The result is this rank's piece of the last dimension, or with
-    `gather_output` the whole one.
+    The input is the same on all ranks. The result is this rank's piece along the last dimension,
+    or with `gather_output` the whole result.
 
     >>> import tapegrad
     >>> from tapegrad.parallel.tensor_parallel import ColumnParallelLinear
@@ -66,9 +67,9 @@ class ColumnParallelLinear(Module):
         group: Any = None,
         input_dim: int | None = None,
     ) -> ColumnParallelLinear:
-        """The divided layer of one that all ranks have.
+        """Divide a layer that all ranks have.
 
-        With `input_dim` each rank gives a piece of that dimension of the input.
+        With `input_dim` each rank passes a piece of the input along that dimension.
         """
         layer = cls.__new__(cls)
         Module.__init__(layer)
@@ -102,10 +103,10 @@ class ColumnParallelLinear(Module):
 
 
 class RowParallelLinear(Module):
-    """`Linear` whose inputs are divided: each rank has `in_features / ranks` of them.
+    """`Linear` with divided input features: each rank has `in_features / ranks` of them.
 
-    The result is the sum of all ranks' products, plus the bias, and the same on all ranks. Without
-    `input_is_parallel` all ranks give the whole input.
+    The result is the sum of all ranks' products plus the bias, the same on all ranks. Without
+    `input_is_parallel` all ranks pass the whole input.
     """
 
     def __init__(
@@ -130,9 +131,9 @@ class RowParallelLinear(Module):
         group: Any = None,
         output_dim: int | None = None,
     ) -> RowParallelLinear:
-        """The divided layer of one that all ranks have.
+        """Divide a layer that all ranks have.
 
-        With `output_dim` each rank gets a piece of that dimension of the result.
+        With `output_dim` each rank gets a piece of the result along that dimension.
         """
         layer = cls.__new__(cls)
         Module.__init__(layer)
@@ -168,7 +169,7 @@ class RowParallelLinear(Module):
 
 
 def _summed(part: Tensor, dim: int | None, group: Any) -> Tensor:
-    """The sum of all ranks' parts: whole, or this rank's piece of a dimension."""
+    """The sum of all ranks' parts: whole, or this rank's piece along a dimension."""
     return reduce_from(part, group) if dim is None else reduce_pieces(part, dim, group)
 
 
@@ -185,7 +186,7 @@ def _sizes(layer: Any) -> str:
 class ParallelEmbedding(Module):
     """`Embedding` whose table is divided: each rank has `num_embeddings / ranks` of the rows.
 
-    All ranks give the same numbers and get the same vectors: a rank contributes zeros for the rows
+    All ranks pass the same indices and get the same vectors: a rank contributes zeros for the rows
     that others have.
     """
 
@@ -206,7 +207,7 @@ class ParallelEmbedding(Module):
     def from_embedding(
         cls, embedding: Embedding, group: Any = None, output_dim: int | None = None
     ) -> ParallelEmbedding:
-        """The divided table of one that all ranks have."""
+        """Divide an embedding that all ranks have."""
         layer = cls.__new__(cls)
         Module.__init__(layer)
         layer._divide(embedding, group, output_dim)
@@ -238,7 +239,7 @@ class ParallelEmbedding(Module):
 
 
 def _local_numbers(numbers: Tensor, size: int, group: Any) -> tuple[Any, Any]:
-    """Numbers counted from the start of this rank's piece (0 for others), and which are others."""
+    """Indices relative to this rank's piece (0 if outside), and a mask of those outside."""
     moved: Any = numbers - group.rank * size
     is_elsewhere = (moved < 0) | (moved >= size)
     return moved.masked_fill(is_elsewhere, 0), is_elsewhere
@@ -254,10 +255,11 @@ def parallel_cross_entropy(
 ) -> Tensor:
     """Cross entropy of logits whose classes are divided among ranks, without gathering them.
 
-    `logits` (..., classes / ranks) is this rank's piece, `target` (...) counts over all classes and
-    is the same on all ranks, and so is the result. Ranks exchange three numbers for each row: the
-    largest logit, the sum of exponentials and the logit of the target. `reduction` is "mean" (over
-    targets that are not `ignore_index`), "sum" or "none".
+    `logits` (..., classes / ranks) is this rank's piece. `target` (...) has indices among all
+    classes and is the same on all ranks, and so is the result. Ranks exchange three numbers for
+    each row: the largest logit, the sum of exponentials and the logit of the target; with
+    `label_smoothing` also the sum of logits. `reduction` is "mean" (over targets that are not
+    `ignore_index`), "sum" or "none".
     """
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be mean, sum or none, got {reduction!r}")
@@ -289,7 +291,7 @@ def parallel_cross_entropy(
 
 
 class ParallelMLP(Module):
-    """Linear, activation, Linear: the hidden units are divided among ranks."""
+    """Linear, activation, Linear; the hidden units are divided among ranks."""
 
     def __init__(
         self,
@@ -344,7 +346,7 @@ class ParallelAttention(Module):
 
 
 class ParallelTransformerBlock(Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)): a layer of a transformer, divided."""
+    """A divided transformer layer: x + attention(norm(x)), then x + mlp(norm(x))."""
 
     def __init__(
         self,

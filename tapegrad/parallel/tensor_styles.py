@@ -1,10 +1,10 @@
 """Styles: which layers of an existing model are divided among ranks, and how.
 
-`parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})` puts the
-layers of `tensor_parallel.py` in the places of those that the plan names. Other styles change how
-the inputs and results of a layer lie on the ranks (`layouts.py`). Names are PyTorch's:
-`tapegrad.distributed.tensor.parallel`. There is no DTensor: what goes from layer to layer is this
-rank's piece, or the whole.
+`parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})` replaces the
+layers that the plan names by those of `tensor_parallel.py`. Other styles change the layouts of a
+layer's inputs and results (`layouts.py`). Names are PyTorch's:
+`tapegrad.distributed.tensor.parallel`. There is no DTensor: layers exchange ordinary tensors, this
+rank's piece or the whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .tensor_parallel import ColumnParallelLinear, ParallelEmbedding, RowParalle
 
 
 class ParallelStyle:
-    """How one layer is divided. Subclasses make the divided layer of it."""
+    """How one layer is divided; subclasses make the divided layer."""
 
     src_data_rank: int | None = 0
 
@@ -33,7 +33,7 @@ class ParallelStyle:
         raise NotImplementedError("a style needs _apply(module, group), which returns the layer")
 
     def _share(self, module: Module, group: Any) -> None:
-        """Give all ranks the parameters of the member `src_data_rank`."""
+        """Copy the parameters of rank `src_data_rank` of the group to all ranks."""
         if self.src_data_rank is None or group.size == 1:
             return
         with no_grad():
@@ -65,10 +65,10 @@ def _dim_of(layout: Placement) -> int | None:
 
 
 class ColwiseParallel(ParallelStyle):
-    """Divide the results of a `Linear`, or the columns of an `Embedding`.
+    """Divide the output features of a `Linear`, or the columns of an `Embedding`.
 
-    The input is on all ranks, or comes in pieces with `input_layouts=Shard(dim)`. The result is
-    this rank's piece of the last dimension, or lies as `output_layouts` says.
+    The input is replicated, or sharded with `input_layouts=Shard(dim)`. The result is this rank's
+    piece along the last dimension, or has the layout `output_layouts`.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class ColwiseParallel(ParallelStyle):
 
 
 def _divide_columns(table: Embedding, group: Any) -> Embedding:
-    """Let an embedding have this rank's columns."""
+    """Keep only this rank's columns of an embedding."""
     if table.max_norm is not None:
         raise ValueError("an embedding with max_norm cannot be divided by columns")
     piece = own_piece(table.weight, 1, group, "embedding_dim")
@@ -113,11 +113,11 @@ def _divide_columns(table: Embedding, group: Any) -> Embedding:
 
 
 class RowwiseParallel(ParallelStyle):
-    """Divide the inputs of a `Linear`, or the rows of an `Embedding`: the result is on all ranks.
+    """Divide the input features of a `Linear`, or the rows of an `Embedding`.
 
-    The input of a `Linear` comes in pieces of the last dimension, or lies as `input_layouts` says;
-    the numbers for an `Embedding` are the same on all ranks. With `output_layouts=Shard(dim)` each
-    rank gets a piece of the result.
+    The input of a `Linear` is sharded along the last dimension, or has the layout `input_layouts`;
+    the indices for an `Embedding` are the same on all ranks. The result is replicated; with
+    `output_layouts=Shard(dim)` each rank gets a piece of it.
     """
 
     def __init__(
@@ -148,9 +148,9 @@ class RowwiseParallel(ParallelStyle):
 
 
 class SequenceParallel(ParallelStyle):
-    """A layer, such as a norm or dropout, whose inputs are pieces of the sequence.
+    """Apply a layer, such as a norm or dropout, to pieces of the sequence.
 
-    Its parameters are on all ranks, and their gradients are the sums of all ranks' gradients.
+    Its parameters are replicated, and their gradients are summed over all ranks.
     """
 
     def __init__(self, *, sequence_dim: int = 1, use_local_output: bool = False) -> None:
@@ -165,11 +165,11 @@ class SequenceParallel(ParallelStyle):
 
 
 class _OfSequence(Module):
-    """What a module is besides its own class, after `SequenceParallel`."""
+    """The class that `SequenceParallel` adds to the class of a module."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         group = self.__dict__["_sequence_group"]
-        # `fully_shard` shows whole parameters as attributes, in the places of shards.
+        # `fully_shard` sets attributes to the whole parameters, which hide the shards.
         shown = [
             (module.__dict__, name, module.__dict__.get(name), getattr(module, name))
             for module in self.modules()
@@ -201,7 +201,7 @@ def _check_pairs(before: tuple[Any, ...], after: tuple[Any, ...], what: str) -> 
 
 
 def _moved(x: Any, before: Any, after: Any, group: Any) -> Any:
-    """A tensor in another layout; what has no layout stays as it is."""
+    """Convert a tensor to another layout; values without a layout do not change."""
     if before is None or after is None or not isinstance(x, Tensor):
         return x
     return redistributed(x, before, after, group)
@@ -243,9 +243,9 @@ def _change_results(module: Module, before: Any, after: Any, group: Any) -> None
 
 
 class PrepareModuleInput(ParallelStyle):
-    """Change how the inputs of a module lie on the ranks, before each call.
+    """Change the layouts of a module's inputs before each call.
 
-    `input_layouts` has one layout for each positional argument, None for what stays as it is.
+    `input_layouts` has one layout per positional argument; None leaves an argument unchanged.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class PrepareModuleInput(ParallelStyle):
 
 
 class PrepareModuleOutput(ParallelStyle):
-    """Change how the results of a module lie on the ranks, after each call."""
+    """Change the layouts of a module's results after each call."""
 
     def __init__(
         self, *, output_layouts: Any, desired_output_layouts: Any, use_local_output: bool = True
@@ -295,7 +295,7 @@ class PrepareModuleOutput(ParallelStyle):
 
 
 class PrepareModuleInputOutput(ParallelStyle):
-    """`PrepareModuleInput` and `PrepareModuleOutput` of one module."""
+    """`PrepareModuleInput` and `PrepareModuleOutput` for one module."""
 
     def __init__(
         self,
@@ -336,12 +336,13 @@ def parallelize_module(
     *,
     src_data_rank: int | None = 0,
 ) -> Module:
-    """Divide layers of a model among the ranks of a mesh of one dimension, or a group.
+    """Divide layers of a model among the ranks of a 1-D mesh or a group.
 
-    A plan maps names of layers, such as "layers.*.up", to styles; a single style is for the module
-    itself. The layers are replaced inside of the module; returns the module. The weights of the
-    member `src_data_rank` are divided; with None each rank cuts its piece of its own weights, which
-    must then be equal. Without a mesh all ranks take part.
+    A plan maps names of layers, such as "layers.*.up", to styles, and the layers are replaced
+    inside the module, which is returned. A single style is for the module itself; its replacement
+    is returned. The weights of rank `src_data_rank` of the group are divided; with None each rank
+    takes its piece of its own weights, which must be equal on all ranks. Without a mesh all ranks
+    take part.
     """
     group = group_or_self(device_mesh)
     if parallelize_plan is None:

@@ -1,10 +1,10 @@
-"""Units: parameters that are gathered together, used whole, and dropped again.
+"""Units: parameters that are gathered together, used whole, and dropped afterwards.
 
 Comes in: modules and the names of their parameters. A `Unit` replaces each parameter by this rank's
-shard of it (`bundles.py`). While it is gathered, attributes of the modules show the whole
-parameters. What an operation saves of them for backward is not kept: only where it lies in the flat
-array, so that it can be found in the array that backward gathers anew. The next unit's gather
-begins while this one computes (`prefetch.py`). Made and used by `fully_shard.py`.
+shard of it (`bundles.py`). While it is gathered, the modules' attributes are the whole parameters.
+When an operation saves one for backward, only its position in the flat array is kept: backward
+gathers the array again and reads the value from that. The next unit's gather starts while this one
+computes (`prefetch.py`). Made and used by `fully_shard.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .mixed_precision import MixedPrecisionPolicy
 
 
 class _SavedPart(NamedTuple):
-    """Where a value that an operation has saved lies in the flat array, counted in elements."""
+    """The position of a saved value in the flat array; offset and strides are in elements."""
 
     call: prefetch.UnitCall | None
     bundle: int
@@ -51,15 +51,15 @@ class Unit:
     ) -> None:
         self.group = group
         self.precision = precision
-        #: the units within this one's module
+        #: the units inside this unit's module
         self.within = within
-        #: whether backward gathers again, instead of keeping what forward has gathered
+        #: whether backward gathers again, instead of using the arrays gathered in forward
         self.reshards = reshards
-        #: whether the whole parameters stay after a call, until somebody drops them
+        #: whether the whole parameters stay after a call, until `drop()`
         self.stays = False
-        #: whether gradients are sent; otherwise they are kept apart, in the bundles' `total`
+        #: whether gradients are reduced; if not, they are kept locally, in the bundles' `total`
         self.syncs = True
-        #: whether the end of backward sends what other units within it have kept apart
+        #: whether the end of backward reduces the local gradients left in it and units inside it
         self.is_last = True
         owners: dict[int, list[tuple[Any, str]]] = {}
         given: dict[int, Tensor] = {}
@@ -72,7 +72,7 @@ class Unit:
         for p in given.values():
             kinds.setdefault((p._array.dtype, p.requires_grad), []).append(p)
         self.bundles: list[Bundle] = []
-        #: the shards, and for each of them the modules and names under which it stands
+        #: the shards, and for each the modules and attribute names that hold it
         self.parameters: list[Parameter] = []
         self._slots: list[list[tuple[Any, str]]] = []
         for alike in kinds.values():
@@ -84,24 +84,24 @@ class Unit:
                 for module, name in owners[id(p)]:
                     module._put("_parameters", name, shard)
         self.is_gathered = False
-        #: id() of the arrays that were gathered for forward: the array, and which bundle it is
+        #: by id() of an array gathered for forward: the array, and the index of its bundle
         self._owners: dict[int, tuple[Any, int]] = {}
-        #: handles of gathers that `begin` has begun, by the index of a bundle
+        #: handles of the gathers that `begin` has started, by bundle index
         self._begun: dict[int, int] = {}
-        #: what a backward pass has gathered: flat tensors, and the whole parameters in them
+        #: by bundle index, what a backward pass gathered: flat tensor, and whole parameters in it
         self._again: dict[int, tuple[Any, list[Any]]] = {}
-        #: that pass, by its list of endings
+        #: that pass, identified by its `STATE.endings`
         self._backward: Any = None
         self._listen()
 
     def _listen(self) -> None:
-        """Have `total` of the bundles call when a gradient was kept apart there."""
+        """Call `_kept` when backward has added a gradient to the `total` of a bundle."""
         for bundle in self.bundles:
             if bundle.trains:
                 bundle.total.register_post_accumulate_grad_hook(self._kept)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Unit:
-        """A unit of its own, without what is gathered or begun."""
+        """A separate unit, without started gathers or the arrays of a backward pass."""
         made = memo[id(self)] = object.__new__(Unit)
         for name, value in self.__dict__.items():
             if name not in ("_begun", "_again", "_backward"):
@@ -111,7 +111,7 @@ class Unit:
         return made
 
     def _check_same(self, places: list[tuple[Any, str]]) -> None:
-        """All ranks must divide the same parameters."""
+        """Raise unless all ranks divide the same parameters."""
         if self.group.size > 1:
             parameters = [(n, m._parameters[n]) for m, n in places]
             shown = "; ".join(f"{n}: {p.dtype} {tuple(p.shape)}" for n, p in parameters)
@@ -121,16 +121,16 @@ class Unit:
     # -- gathering -------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin to gather, unless that was begun or done already."""
+        """Start to gather, unless the gather is started or done already."""
         if not self.is_gathered and not self._begun:
             self._begun = {index: bundle.begin() for index, bundle in enumerate(self.bundles)}
 
     def gather(self, recorded: bool) -> None:
-        """Let the modules' attributes show the whole parameters."""
+        """Gather the whole parameters, and set the modules' attributes to them."""
         slots = iter(self._slots)
         forward = prefetch.current()
         apart = recorded and (not self.syncs or (forward is not None and forward.root.keeps()))
-        if STATE.mode & LISTENING:  # a program has gathers of its own
+        if STATE.mode & LISTENING:  # a program has its own gathers
             self._abandon()
         for index, bundle in enumerate(self.bundles):
             begun = self._begun.pop(index, None)
@@ -151,7 +151,7 @@ class Unit:
         self.is_gathered = True
 
     def drop(self) -> None:
-        """Let the modules' attributes show the shards."""
+        """Drop the whole parameters; the modules' attributes are the shards again."""
         for places in self._slots:
             for module, name in places:
                 module.__dict__.pop(name, None)
@@ -173,15 +173,15 @@ class Unit:
         with no_grad():
             return [whole_of(p)._array for p in self.parameters]
 
-    # -- gradients that are kept apart -----------------------------------------------------------
+    # -- local gradients -------------------------------------------------------------------------
 
     def keeps(self) -> bool:
-        """Whether this unit or one within it has gradients that were not sent."""
+        """Whether this unit or one inside it has local gradients, which are not reduced yet."""
         units = (self, *self.within)
         return any(b.total.grad is not None for unit in units for b in unit.bundles)
 
     def _kept(self, total: Tensor) -> None:
-        """Backward has added to what is kept apart: send it, if that is wanted by now."""
+        """Hook: backward has added to a bundle's `total`; reduce that if `syncs` is on by now."""
         if self.syncs:
             for bundle in self.bundles:
                 if bundle.total is total:
@@ -189,7 +189,7 @@ class Unit:
             queue_callback(prefetch.root_of(self)._send_rest)
 
     def _send_rest(self) -> None:
-        """At the end of backward: send what units have kept apart that took no part in it."""
+        """At the end of backward, reduce the local gradients left in units, used in it or not."""
         if self.is_last:
             for unit in (*self.within, self):
                 if unit.syncs:
@@ -199,7 +199,7 @@ class Unit:
     # -- backward --------------------------------------------------------------------------------
 
     def _hooks(self, outer: Any, call: prefetch.UnitCall | None) -> tuple[Any, Any]:
-        """What replaces saved values in whole parameters, and what brings them back.
+        """The pack and unpack hooks of saved values that lie in whole parameters.
 
         Other values go to the hooks around this call, if there are any.
         """
@@ -219,7 +219,7 @@ class Unit:
         return pack, unpack
 
     def _part(self, array: Any, call: prefetch.UnitCall | None) -> _SavedPart | None:
-        """Where an array lies in what was gathered; None if it lies elsewhere."""
+        """The position of an array in a gathered array; None if it lies elsewhere."""
         owner, index = self._owners.get(id(owner_of(array)), (None, 0))
         if owner is None:
             return None
@@ -231,14 +231,14 @@ class Unit:
         return _SavedPart(call, index, offset // size, tuple(array.shape), strides)
 
     def _found(self, part: _SavedPart) -> Tensor:
-        """The same part of the parameters that backward gathers."""
+        """The same part of the parameters, in the array that backward gathers."""
         flat, wholes = self._gather_again(part.bundle, part.call)
         bundle = self.bundles[part.bundle]
         with no_grad():
             if part.offset in bundle.offsets:
                 at = bundle.offsets.index(part.offset)
                 while at + 1 < len(bundle.offsets) and not math.prod(bundle.shapes[at]):
-                    at += 1  # an empty parameter lies where the next one does
+                    at += 1  # an empty parameter has the offset of the next one
                 order = _permutation(bundle.shapes[at], part)
                 if order is not None:
                     whole: Tensor = wholes[at]
@@ -247,8 +247,8 @@ class Unit:
             return found
 
     def gathered_again(self) -> dict[int, tuple[Any, list[Any]]]:
-        """What the backward pass of this thread has gathered, by the index of a bundle."""
-        if self._backward is not STATE.endings:  # what a pass has left that has failed
+        """What the backward pass of this thread has gathered, by bundle index."""
+        if self._backward is not STATE.endings:  # left over from a pass that failed
             self._again, self._backward = {}, STATE.endings
         return self._again
 
@@ -269,19 +269,19 @@ class Unit:
         return found
 
     def _drop_again(self, g: Any) -> None:
-        """The gradient of the flat array is final: backward needs the parameters no more."""
+        """Hook: the gradient of the flat array is final; backward needs the parameters no more."""
         self._again.clear()
 
 
 class _Gathered:
-    """Around a call of a unit's module. A class, since operations name the line that calls them."""
+    """The context of a module's call. A class, since operations name the line that calls them."""
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
 
     def __enter__(self) -> None:
         unit, recorded = self._unit, bool(STATE.mode & GRAD)
-        self._is_inner = unit.is_gathered  # a call within a call, or after `unshard()`
+        self._is_inner = unit.is_gathered  # a nested call, or after `unshard()`
         self._hooks: saved_tensors_hooks | None = None
         self._outer = prefetch.current()
         forward = prefetch.ForwardPass(unit) if self._outer is None else self._outer
@@ -319,7 +319,7 @@ def _address(array: Any) -> int:
 
 
 def _permutation(shape: tuple[int, ...], part: _SavedPart) -> list[int] | None:
-    """The order of dimensions that makes a part of a contiguous array of a shape; None if none."""
+    """The permutation that turns a contiguous array of a shape into a part; None if none does."""
     if sorted(shape) != sorted(part.shape):
         return None
     strides = [math.prod(shape[d + 1 :]) for d in range(len(shape))]

@@ -1,8 +1,8 @@
-"""ZeroRedundancyOptimizer: the state of an optimizer is divided among the ranks.
+"""ZeroRedundancyOptimizer: an optimizer whose state is divided among the ranks.
 
 Every rank has all parameters and their averaged gradients, as with `DistributedDataParallel`. Each
-parameter belongs to one rank, which alone keeps its state and updates it. After a step the ranks
-send each other the parameters that they have updated: one message for each dtype. Public as
+parameter belongs to one rank; only that rank keeps its optimizer state and updates it. After a step
+the ranks exchange the updated parameters, with one message per dtype. Public as
 `distributed.optim.ZeroRedundancyOptimizer`.
 """
 
@@ -27,9 +27,9 @@ from .join import Joinable
 
 
 class _WholeGroup(Group):
-    """The options of a group of parameters; the local optimizer's group gets what is set here.
+    """A group of parameters of all ranks; options set here are also set in the local group.
 
-    Schedules write here, and the local optimizer reads its own group, also in replays.
+    Schedules write here; the local optimizer reads its own group, also in replays.
     """
 
     local: Group
@@ -55,10 +55,10 @@ class _WholeGroup(Group):
 class ZeroRedundancyOptimizer(Optimizer, Joinable):
     """An optimizer of `optimizer_class` whose state is divided among the ranks.
 
-    `params` are those of all ranks, in the same order; gradients must be averaged already.
+    `params` are all parameters, in the same order on all ranks; gradients must already be averaged.
     `defaults` are the options of `optimizer_class`. With `parameters_as_bucket_view`, parameters
-    lie in the memory of the messages, which spares two copies of them in each step.
-    `consolidate_state_dict()` brings all state to one rank, where `state_dict()` then has it.
+    are views of the memory for messages, which saves two copies of them in each step.
+    `consolidate_state_dict()` sends all state to one rank, where `state_dict()` then returns it.
     """
 
     optim: Optimizer
@@ -84,20 +84,20 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         self._consolidated: dict[str, Any] | None = None
         self._views: dict[Any, Tensor] = {}
         groups = as_groups(params)
-        #: by id of a parameter: the rank that it belongs to
+        #: by parameter id: the rank that owns it
         self._owners: dict[int, int] = {}
-        #: elements that each rank has
+        #: number of elements that each rank owns
         self._loads = [0] * self.process_group.size
         super().__init__(groups, dict(defaults))
 
     def _shadow(self) -> None:
-        """A rank without data updates its parameters with the gradients that it has got."""
+        """Update this rank's parameters without data, with the averaged gradients."""
         self._update(None)
 
     # -- dividing --------------------------------------------------------------------------------
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a group of parameters, which are divided among the ranks as the others are."""
+        """Add a group of parameters, and divide them among the ranks like the others."""
         super().add_param_group(param_group)
         group = self.param_groups.pop()
         self._divide(group["params"])
@@ -120,7 +120,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             self._move_into_views()
 
     def _divide(self, parameters: list[Tensor]) -> None:
-        """Give each parameter, the largest first, to the rank that has the fewest elements."""
+        """Assign each parameter, the largest first, to the rank with the fewest elements."""
         for p in sorted(parameters, key=lambda p: -p.numel()):
             rank = min(range(len(self._loads)), key=self._loads.__getitem__)
             self._owners[p.id] = rank
@@ -132,7 +132,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         return self._owners[parameter.id] == rank
 
     def _divided(self) -> dict[Any, list[list[Tensor]]]:
-        """For each dtype, the parameters of each rank."""
+        """By dtype, the parameters of each rank."""
         parts: dict[Any, list[list[Tensor]]] = {}
         for group in self.param_groups:
             for p in group["params"]:
@@ -141,7 +141,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         return parts
 
     def _move_into_views(self) -> None:
-        """Let parameters lie in one array for each dtype, with a row for each rank."""
+        """Move the parameters into one array per dtype, with one row per rank."""
         self._views = {}
         for dtype, ranks in self._parts.items():
             size = max(sum(p.numel() for p in part) for part in ranks)
@@ -179,7 +179,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
                     self._exchange(dtype, ranks)
 
     def _exchange(self, dtype: Any, ranks: list[list[Tensor]]) -> None:
-        """Fill the parameters of the other ranks with what those have."""
+        """Send this rank's parameters of a dtype, and receive those of the other ranks."""
         group = self.process_group
         if dtype in self._views and not STATE.mode & LISTENING:
             whole = self._views[dtype]
@@ -188,7 +188,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         sizes = [sum(p.numel() for p in part) for part in ranks]
         parts = [p.detach().reshape(-1) for p in ranks[group.rank]]
         missing = max(sizes) - sizes[group.rank]
-        if missing:  # messages have the size of the largest part
+        if missing:  # pad to the size of the largest part
             parts.append(wrap(np.zeros(missing, dtype)))
         rows = all_gather_(cat(parts), group=group)
         for row, part in enumerate(ranks):
@@ -200,11 +200,11 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
     # -- saving and loading ----------------------------------------------------------------------
 
     def local_state_dict(self) -> dict[str, Any]:
-        """The state of this rank's parameters and all options, in the form of `state_dict()`."""
+        """The state of this rank's parameters and all options, in the format of `state_dict()`."""
         return packed(self.param_groups, self.optim.state)
 
     def consolidate_state_dict(self, to: int = 0) -> None:
-        """Bring the state of all ranks to the rank `to`; all ranks call it."""
+        """Send the state of all ranks to rank `to`; all ranks call it."""
         group = self.process_group
         found: list[Any] = [None] * group.size
         gather_object(self.local_state_dict()["state"], found, group=group, group_dst=to)
@@ -225,7 +225,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         return {"state": dict(self._consolidated), "param_groups": options}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over options and, of the state, what belongs to this rank's parameters."""
+        """Load all options, and the state of this rank's parameters."""
         theirs = [list(group["params"]) for group in state_dict["param_groups"]]
         ours = [group["params"] for group in self.param_groups]
         if [len(g) for g in theirs] != [len(g) for g in ours]:

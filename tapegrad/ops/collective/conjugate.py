@@ -1,9 +1,9 @@
-"""Pairs of conjugate operators, with which layers are divided among processes.
+"""Pairs of conjugate operators, which divide layers among processes.
 
-In tensor parallelism all members compute the same loss, so that it must count once and not once for
-each member. `copy_to` begins the divided part of a model: every member uses the same input there,
-and its gradient is the sum of theirs. `reduce_from` ends it: the result is the sum of the members'
-parts, and each part gets the whole gradient. Each is the rule of the other. `split_to` and
+In tensor parallelism all members compute the same loss, which must count once, not once per member.
+`copy_to` begins the divided part of a model: all members use the same input, whose gradient is the
+sum of the members' gradients. `reduce_from` ends it: the result is the sum of the members' terms,
+and each term gets the whole gradient. Each is the vjp rule of the other. `split_to` and
 `gather_from` are such a pair for tensors of which each member has a piece.
 """
 
@@ -43,7 +43,7 @@ reduce_from_: Primitive = define(
 
 @op(module=MODULE, torch=None, samples=lambda: [Sample((3, 4)), Sample(())])
 def copy_to(input: Tensor, group: Group = SELF) -> Tensor:
-    """The tensor, which all members have; its gradient is the sum of theirs.
+    """The tensor, equal on all members; its gradient is the sum of the members' gradients.
 
     >>> import tapegrad
     >>> tapegrad.distributed.functional.copy_to(tapegrad.tensor([1.0, 2.0]))
@@ -54,7 +54,7 @@ def copy_to(input: Tensor, group: Group = SELF) -> Tensor:
 
 @op(module=MODULE, torch=None, samples=lambda: [Sample((3, 4)), Sample(())])
 def reduce_from(input: Tensor, group: Group = SELF) -> Tensor:
-    """The sum of the members' tensors, with which all go on alike; each gets the gradient of it.
+    """The sum of the members' tensors, which all must use alike; each tensor gets its gradient.
 
     >>> import tapegrad
     >>> tapegrad.distributed.functional.reduce_from(tapegrad.tensor([1.0, 2.0]))
@@ -98,7 +98,7 @@ gather_from_: Primitive = define(
 
 @op(module=MODULE, torch=None, samples=lambda: [Sample((3, 4)), Sample((2, 3), 0)])
 def split_to(input: Tensor, dim: int = -1, group: Group = SELF) -> Tensor:
-    """This member's piece of a tensor that all members have; its gradient is all their pieces'.
+    """This member's piece of a tensor that all have; backward joins the gradients of the pieces.
 
     >>> import tapegrad
     >>> tapegrad.distributed.functional.split_to(tapegrad.tensor([1.0, 2.0]))
@@ -114,7 +114,7 @@ def split_to(input: Tensor, dim: int = -1, group: Group = SELF) -> Tensor:
 
 @op(module=MODULE, torch=None, samples=lambda: [Sample((3, 4)), Sample((2, 3), 0)])
 def gather_from(input: Tensor, dim: int = -1, group: Group = SELF) -> Tensor:
-    """The members' pieces, joined, with which all go on alike; each gets its gradient's piece.
+    """The members' pieces, joined, which all must use alike; each gets its piece of the gradient.
 
     >>> import tapegrad
     >>> tapegrad.distributed.functional.gather_from(tapegrad.tensor([1.0, 2.0]))
@@ -124,7 +124,7 @@ def gather_from(input: Tensor, dim: int = -1, group: Group = SELF) -> Tensor:
 
 
 def _own_pieces(g: Any, shapes: Any, needs: Any) -> list[Any]:
-    """Arrays of their own, which `.grad` can keep while the gradient of the whole is freed."""
+    """Copies of the pieces, so that `.grad` does not keep the whole gradient alive."""
     pieces: list[Any] = []
     start = 0
     for (size,), needed in zip(shapes, needs, strict=True):
@@ -134,7 +134,7 @@ def _own_pieces(g: Any, shapes: Any, needs: Any) -> list[Any]:
     return pieces
 
 
-#: shards one after another, as `cat` joins them
+#: 1-D shards, concatenated
 join_shards_: Primitive = define(
     "join_shards",
     lambda *xs: np.concatenate(xs),
@@ -144,7 +144,7 @@ join_shards_: Primitive = define(
 )
 
 
-#: the same, but its gradient goes on in another dtype, in which it is then averaged
+#: a copy whose gradient is cast to `dtype`, in which it is then averaged
 gradient_as_: Primitive = define(
     "gradient_as",
     lambda x, *, dtype: x.copy(),
@@ -159,8 +159,8 @@ def _average(g: Any, group: Group) -> Any:
     return PRIMITIVES["reduce_scatter"](g, op=AVG, group=group)
 
 
-#: every member's piece for all of them, where each uses the whole on its own data: a piece gets the
-#: average of the members' gradients. For parameters that are kept in shards.
+#: all members' pieces, stacked, which each member uses on its own data: a piece gets the average of
+#: the members' gradients. For sharded parameters.
 unshard_wait_ = wait_of("unshard", gathered, (_average,))
 unshard_: Primitive = define(
     "unshard",
@@ -173,8 +173,8 @@ unshard_: Primitive = define(
 )
 
 
-#: the same, but the gradient of the whole is not sent: it goes to `total`, a tensor of its shape
-#: whose elements are not read
+#: like `unshard`, but the gradient of the result is not reduced: it goes to `total`, a tensor of
+#: that shape whose elements are never read
 unshard_apart_wait_ = wait_of("unshard_apart", gathered, (None, lambda g: g), "x total")
 unshard_apart_: Primitive = define(
     "unshard_apart",

@@ -1,9 +1,9 @@
-"""Halves: a collective as two primitives, one that begins it and one that waits for it.
+"""Halves: a collective as two primitives, one that starts it and one that waits for it.
 
-Comes in: a kind of collective that groups can run in the background. Goes out: `start`, which gives
-a handle, and `wait`, which takes that handle and the operands and gives the result. What is
-computed in between runs while the members communicate. Called by the files that define collectives,
-for the compiler (`replay/passes/overlap.py`) and for `parallel/`.
+Comes in: a kind of collective that groups can run in the background. Goes out: `start`, which
+returns a handle, and `wait`, which takes the handle and the operands and returns the result.
+Computation between the two overlaps with the communication. Called by the files that define
+collectives, for the compiler (`replay/passes/overlap.py`) and for `parallel/`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .group import Group
 
 
 def start_of(kind: str) -> Primitive:
-    """The primitive that begins a collective.
+    """The primitive that starts a collective.
 
-    `in_place`, which only a compiler says, lets the collective use the operand's memory until it
-    has ended; a reduction then leaves its result there. `alone`, likewise, says that nothing is
-    computed until it is waited for.
+    Only the compiler sets `in_place` and `alone`. With `in_place` the collective may use the
+    operand's memory until it ends; an `all_reduce` leaves its result there. With `alone` nothing is
+    computed between start and wait.
     """
 
     def start(
@@ -43,9 +43,9 @@ def start_of(kind: str) -> Primitive:
 def wait_of(
     name: str, abstract: Any, rules: tuple[Rule | None, ...] = (None,), inputs: str = "x"
 ) -> Primitive:
-    """The primitive that waits for a collective: `wait(handle, *inputs)`, with their rules.
+    """The primitive that waits for a collective: `wait(handle, *inputs)`.
 
-    Without rules it is for code that works on gradients.
+    `rules` are the vjp rules of the inputs; without them it serves code that works on gradients.
     """
 
     def wait(handle: Any, *inputs: Any, group: Group, in_place: bool = False) -> Any:

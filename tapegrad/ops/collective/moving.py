@@ -1,6 +1,6 @@
-"""Collectives that move: arrays go from members of a group to others, and nothing is computed.
+"""Collectives that only move arrays between the members of a group.
 
-Each rule moves the gradient the other way: what was sent to several members comes back as a sum.
+Each vjp rule moves the gradient back; the gradients of an array sent to several members are summed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MODULE = "distributed.functional"
 
 
 def check_member(rank: int, group: Group) -> None:
-    """Raise unless a group has a member of this rank, counted within the group."""
+    """Raise unless a group has a member with this rank, counted within the group."""
     if not isinstance(rank, int) or not 0 <= rank < group.size:
         raise ValueError(f"there is no member {rank!r} among the {group.size} of {group!r}")
 
@@ -27,7 +27,7 @@ def check_member(rank: int, group: Group) -> None:
 
 
 def gathered(x: Any, *, group: Group) -> Any:
-    """Shape and dtype of what `all_gather` makes of an array."""
+    """Shape and dtype of the result of `all_gather`."""
     return (group.size, *x[0]), x[1]
 
 
@@ -68,7 +68,7 @@ broadcast_: Primitive = define(
 
 @op(module=MODULE, torch=None, samples=lambda: [Sample((3, 4)), Sample((), 0)])
 def broadcast(input: Tensor, src: int = 0, group: Group = SELF) -> Tensor:
-    """The tensor of the member `src`; those of the others only say shape and dtype.
+    """The tensor of member `src`; the tensors of the others only give shape and dtype.
 
     >>> import tapegrad
     >>> tapegrad.distributed.functional.broadcast(tapegrad.tensor([1.0, 2.0]))
@@ -102,7 +102,7 @@ scatter_: Primitive = define(
     "gather", apart=True, module=MODULE, torch=None, samples=lambda: [Sample((3, 4)), Sample((), 0)]
 )
 def gather(input: Tensor, dst: int = 0, group: Group = SELF) -> Tensor:
-    """The tensors of all members, stacked, for the member `dst`; zeros for the others.
+    """The stacked tensors of all members on member `dst`; zeros on the others.
 
     >>> import tapegrad
     >>> tapegrad.distributed.functional.gather(tapegrad.tensor([1.0, 2.0]))
@@ -120,7 +120,7 @@ def gather(input: Tensor, dst: int = 0, group: Group = SELF) -> Tensor:
     samples=lambda: [Sample((1, 4)), Sample((1, 2, 3), 0)],
 )
 def scatter(input: Tensor, src: int = 0, group: Group = SELF) -> Tensor:
-    """Row `rank` of the tensor of the member `src`; those of the others say shape and dtype.
+    """Row `rank` of member `src`'s tensor; the tensors of the others only give shape and dtype.
 
     >>> import tapegrad
     >>> tapegrad.distributed.functional.scatter(tapegrad.tensor([[1.0, 2.0]]))
@@ -153,9 +153,9 @@ def all_to_all(
     received: tuple[int, ...] | None = None,
     group: Group = SELF,
 ) -> Tensor:
-    """Rows for everybody and from everybody: `sent[i]` rows go to member i, in order.
+    """Exchange rows: `sent[i]` rows go to member i, in order, and `received[i]` come from it.
 
-    `received[i]` rows come from member i. Without these numbers all are equal.
+    By default all these numbers are equal.
 
     >>> import tapegrad
     >>> tapegrad.distributed.functional.all_to_all(tapegrad.tensor([[1.0], [2.0]]))
@@ -192,7 +192,7 @@ permute_: Primitive = define(
 
 @op(module=MODULE, torch=None, samples=lambda: [Sample((3, 4), [0]), Sample((), [0])])
 def permute_ranks(input: Tensor, targets: tuple[int, ...], group: Group = SELF) -> Tensor:
-    """Each member i sends its tensor to the member `targets[i]`; returns the one that arrives.
+    """Each member i sends its tensor to member `targets[i]`; returns the tensor that arrives.
 
     >>> import tapegrad
     >>> tapegrad.distributed.functional.permute_ranks(tapegrad.tensor([1.0, 2.0]), (0,))
@@ -220,7 +220,7 @@ def _receive(token: Any, *, shape: Any, source: int, tag: int, group: Group) -> 
 
 
 def _once(g: Any) -> Any:
-    """A gradient that nobody differentiates again: no path leads from it to the other rank."""
+    """The gradient; raises if it is recorded, since no graph edge leads to the other rank."""
     if isinstance(g, Tensor) and STATE.mode & GRAD:
         raise RuntimeError(
             "send and receive have first derivatives only, since a rank's graph does not show what "

@@ -1,8 +1,8 @@
-"""Collectives that reduce: every member of a group brings an array, and sums or the like come out.
+"""Collectives that reduce the arrays of all members of a group, for example to their sum.
 
-A loss is one term for each process, and the objective is their sum. So the gradient of a sum over
-the members is the sum of their gradients: `all_reduce` is its own rule, the rule of `reduce` is
-`broadcast`, and that of `reduce_scatter` is `all_gather`.
+Each process has its own loss, and the objective is the sum of the losses. So the gradient of a sum
+over the members is the sum of their gradients: `all_reduce` is its own vjp rule, the rule of
+`reduce` is `broadcast`, and that of `reduce_scatter` is `all_gather`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MODULE = "distributed.functional"
 
 
 def check_reduction(op: str, dtype: Any) -> None:
-    """Raise unless there is such a reduction for elements of a dtype."""
+    """Raise unless `op` is a reduction that supports a dtype."""
     if op not in REDUCTIONS:
         raise ValueError(f"op must be one of {', '.join(REDUCTIONS)}, got {op!r}")
     if op in (BAND, BOR, BXOR) and dtype.is_floating_point:
@@ -47,7 +47,7 @@ all_reduce_: Primitive = define(
 
 
 def _extreme_vjp(g: Any, x: Any, out: Any, group: Group) -> Any:
-    """To the members whose element it is; equal ones share, as in `amax`."""
+    """The members that hold the extreme get the gradient; ties share it, as in `amax`."""
     mine = _as(equal(x, out), g)
     holders = all_reduce_(mine, op=SUM, group=group)
     return all_reduce_(g, op=SUM, group=group) * mine / holders
@@ -73,11 +73,11 @@ all_extreme_: Primitive = define(
     samples=lambda: [Sample((3, 4)), Sample((), "avg"), Sample((2, 3), "max"), Sample((0, 3))],
 )
 def all_reduce(input: Tensor, op: str = SUM, group: Group = SELF) -> Tensor:
-    """The reduction of the tensors of all members of a group, element by element.
+    """The elementwise reduction of the tensors of all members of a group.
 
     `op` is "sum", "avg", "max", "min" or "product"; for integers also "band", "bor" or "bxor". The
-    gradient of a sum is the sum of the members' gradients. Members whose element is the largest or
-    the smallest share its gradient.
+    gradient of a sum is the sum of the members' gradients. The gradient of a maximum or minimum is
+    shared by the members that hold it.
 
     >>> import tapegrad
     >>> tapegrad.distributed.functional.all_reduce(tapegrad.tensor([1.0, 2.0]))
@@ -112,7 +112,7 @@ def _reduce_vjp(g: Any, op: str, target: int, group: Group) -> Any:
 
 @op(module=MODULE, torch=None, samples=lambda: [Sample((3, 4)), Sample((), 0, "avg")])
 def reduce(input: Tensor, dst: int = 0, op: str = SUM, group: Group = SELF) -> Tensor:
-    """The sum or average of all members' tensors for the member `dst`; zeros for the others.
+    """The reduction of all members' tensors on member `dst`; zeros on the others.
 
     >>> import tapegrad
     >>> tapegrad.distributed.functional.reduce(tapegrad.tensor([1.0, 2.0]))
@@ -149,7 +149,7 @@ def _reduce_scatter_vjp(g: Any, op: str, group: Group) -> Any:
 
 @op(module=MODULE, torch=None, samples=lambda: [Sample((1, 4)), Sample((1, 2, 3), "avg")])
 def reduce_scatter(input: Tensor, op: str = SUM, group: Group = SELF) -> Tensor:
-    """Row `rank` of the sum or average of all members' tensors, which have a row for each member.
+    """Row `rank` of the reduction of all members' tensors, which have one row per member.
 
     >>> import tapegrad
     >>> tapegrad.distributed.functional.reduce_scatter(tapegrad.tensor([[1.0, 2.0]]))
