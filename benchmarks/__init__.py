@@ -1,1 +1,1 @@
-"""Speed and memory, measured against PyTorch in the same run: `python -m benchmarks`."""
+"""Benchmarks of speed and memory, with PyTorch measured in the same run: `python -m benchmarks`."""

@@ -1,7 +1,7 @@
 """`python -m benchmarks [suite ...]`: prints ratios to PyTorch and JAX, measured in this run.
 
-Without a name, all suites run except `grow` and `small`, which take long, and `gpu`. What is wanted
-of a suite may follow its name: `python -m benchmarks grow products eager`,
+Without a name, all suites run except `grow` and `small`, which take long, and `gpu`. The parts to
+run may follow the name of a suite: `python -m benchmarks grow products eager`,
 `python -m benchmarks ranks 2 8`.
 """
 
@@ -32,7 +32,7 @@ ONLY_BY_NAME = {"grow", "small", "gpu"}
 
 
 def chosen(words: list[str]) -> list[tuple[str, list[str]]]:
-    """The suites that words name, each with the parts that are wanted of it."""
+    """The suites named on the command line, each with its requested parts."""
     found: list[tuple[str, list[str]]] = []
     for word in words:
         if found and _is_part(word, found[-1][0]):

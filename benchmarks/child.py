@@ -1,11 +1,11 @@
 """`python -m benchmarks.child what model [library]`: numbers measured in a fresh process.
 
-`first`: seconds of all calls of the compiled step up to and with the first replay.
-`memory`: bytes by which the largest resident memory exceeds what the process had before the model
-was made, during its later steps and over all of them. A tiny model of the same library runs first,
-so that libraries, thread pools and compilers are loaded by then; the model, its gradients and its
-optimizer are counted. Before the later steps, memory that is free is given back to the system: what
-the first steps (for a compiled one, recording and compiling) left behind is in the second number.
+`first`: seconds of all calls of the compiled step up to and including the first replay.
+`memory`: peak resident memory in bytes, minus that before the model was made: during the later
+steps, and over all steps. A tiny model of the same library runs first, so that loading libraries,
+thread pools and compilers does not count; the model, its gradients and its optimizer count. Before
+the later steps, free memory is returned to the system, so what the first steps (for a compiled one,
+recording and compiling) left behind is only in the second number.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def first_calls(name: str) -> float:
 
 
 def peak_memory(name: str, library: str) -> str:
-    """Bytes that a model's later steps, and all its steps, add to the process at their largest."""
+    """Peak bytes that a model's later steps, and all its steps, add to the process."""
     stepper = replayed if library == "replay" else eager
     lib = import_module("tapegrad" if library == "replay" else library)
     repeat(stepper(MODELS["MLP"](lib, batch=2, width=4, hidden=4)))
@@ -72,7 +72,7 @@ def repeat(step: Callable[[], Any]) -> None:
 
 
 def resident(field: str) -> int:
-    """VmRSS (resident now) or VmHWM (most that was resident) of this process, in bytes."""
+    """VmRSS (resident now) or VmHWM (peak resident) of this process, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
@@ -80,7 +80,7 @@ def resident(field: str) -> int:
 
 
 def forget_peak() -> None:
-    """Let VmHWM start again from what is resident now."""
+    """Reset VmHWM to the memory that is resident now."""
     Path("/proc/self/clear_refs").write_text("5")
 
 

@@ -1,8 +1,8 @@
 """DataLoader against PyTorch's: batches per second in the steady state.
 
-The same dataset class, written once, is read by both libraries: small images with a transform in
-NumPy, rows of tensors, and texts, from two persistent workers and in the main process. One call
-takes `BATCHES` batches of an iteration that never ends, so that no start of an epoch is measured.
+Both libraries read the same datasets: small images with a NumPy transform, rows of tensors, and
+texts, from two persistent workers or in the main process. A timed call takes `BATCHES` batches from
+an endless iterator, so that no start of an epoch is measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tapegrad
 from .measure import Report, interleaved
 
 BATCHES = 20
-#: seconds per batch over torch's, at most: 0.9 of torch's batches per second
+#: largest ratio of seconds per batch to torch's: 0.9 of torch's batches per second
 FED = 1 / 0.9
 SAMPLES = 1024
 ROUNDS = 6
@@ -78,7 +78,7 @@ def loader(lib: ModuleType, dataset: Any, workers: int, batch_size: int) -> Any:
 
 
 class Endless:
-    """Indices in random order, for ever."""
+    """An endless sampler: one random permutation of the indices after another."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -90,7 +90,7 @@ class Endless:
 
 
 def taking(batches: Iterator[Any]) -> Callable[[], None]:
-    """Take some batches and read a number of each, as a training step would."""
+    """A call that takes `BATCHES` batches and reads a number of each, as a training step would."""
 
     def run() -> None:
         for _ in range(BATCHES):

@@ -21,7 +21,7 @@ from .problems import Problem
 
 
 def chain(lib: ModuleType, length: int = 200) -> Any:
-    """A chain of mul and add of 10-element tensors, forward and backward."""
+    """A chain of mul and add on 10-element tensors, forward and backward."""
     x = lib.ones(10, requires_grad=True)
     a = lib.full((10,), 1.001, requires_grad=True)
     b = lib.full((10,), 0.001, requires_grad=True)
@@ -83,7 +83,7 @@ def measure_million(report: Report) -> None:
 
 
 def kept_by_torch(problem: Problem) -> int:
-    """Bytes of memory that PyTorch saves for backward, shared memory counted once."""
+    """Bytes that PyTorch saves for backward; each storage counts once."""
     sizes: dict[int, int] = {}
 
     def pack(t: Any) -> Any:
@@ -97,7 +97,7 @@ def kept_by_torch(problem: Problem) -> int:
 
 
 def kept_by_tapegrad(problem: Problem) -> int:
-    """The same count for tapegrad, over the entries that the loss leads to."""
+    """The same for tapegrad, over the entries reachable from the loss."""
     from tapegrad.core.tape import entries_of
     from tapegrad.insight.memory import memory_stats
 

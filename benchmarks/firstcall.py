@@ -1,9 +1,9 @@
-"""The first calls of a training step, in fresh processes: how long nothing seems to happen.
+"""The time of the first calls of a training step, in fresh processes.
 
-Four models with Adam, each in a process of its own, with an empty cache folder (cold) and with the
-one that this process left (warm). `compiled`: seconds of all calls up to and with the first one
-that is replayed and not recorded. `eager`: seconds of the first eager step. The import of tapegrad
-and the making of model and data are not counted.
+Four models with Adam, each in a process of its own, with an empty cache folder (cold) and again
+with the cache that this left (warm). `compiled`: seconds of all calls up to and including the first
+replay. `eager`: seconds of the first eager step. Importing tapegrad and making model and data do
+not count.
 
 `python -m benchmarks.firstcall model compiled|eager` measures one in this process.
 """
@@ -23,7 +23,7 @@ from typing import Any
 from .measure import Report
 from .problems import Problem, generator, normal, training
 
-#: seconds that the first calls may take with a warm cache
+#: most seconds of the first calls with a warm cache
 WARM = 1.0
 ROUNDS = 3
 
@@ -50,7 +50,7 @@ def language_model(lib: ModuleType, steps: int = 50, batch: int = 16, width: int
 
 
 def unet(lib: ModuleType, batch: int = 4, size: int = 64) -> Problem:
-    """Three levels of 16, 32 and 64 channels with batch norm, joined across on the way up."""
+    """A U-Net of three levels (16, 32 and 64 channels) with batch norm and skip connections."""
     nn = lib.nn
 
     def convolved(inside: int, outside: int) -> Any:
@@ -106,7 +106,7 @@ def transformer(lib: ModuleType, batch: int = 8, length: int = 16, width: int = 
 
 
 def neural_ode(lib: ModuleType, steps: int = 30, batch: int = 64, width: int = 32) -> Problem:
-    """A field in the plane, given by a network, along which points move by 30 Runge-Kutta steps."""
+    """A network as a vector field in the plane: points follow it for 30 Runge-Kutta steps."""
     nn = lib.nn
     field = nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 2))
     h = 1 / steps
@@ -133,7 +133,7 @@ MODELS: dict[str, Callable[[ModuleType], Problem]] = {
 
 
 def compiled_calls(problem: Problem) -> list[float]:
-    """Seconds of each call of a compiled step, up to and with the first that is only replayed."""
+    """Seconds of each call of a compiled step, up to and including the first replay."""
     import tapegrad
 
     step = tapegrad.compile(problem.step)
@@ -163,7 +163,7 @@ def measured(name: str, what: str) -> list[float]:
 
 
 def child(name: str, what: str, folder: str) -> list[float]:
-    """The same in a process of its own."""
+    """The same in a fresh process, with its cache in `folder`."""
     command = [sys.executable, "-m", "benchmarks.firstcall", name, what]
     environment = {**os.environ, "TAPEGRAD_CACHE": folder, "TAPEGRAD_QUIET": "1"}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)

@@ -1,9 +1,10 @@
-"""Training steps on a GPU against torch eager, torch.compile, the same with graphs, and jax.jit.
+"""Training steps on a GPU against torch eager, torch.compile without and with graphs, and jax.jit.
 
-`python -m benchmarks gpu` measures all steps in all libraries, in processes of their own that stand
-still in between (`lasting.py`). `--only=MLP,gelu` takes some steps, `--libraries=replay,jax.jit`
-some libraries, `--small` tiny sizes, which need no GPU worth the name; `--explain` prints what
-compiled steps consist of. float32 products round their factors to TF32 ("high"), in all libraries.
+`python -m benchmarks gpu` measures all steps in all libraries. Each library has a process of its
+own, stopped between jobs (`lasting.py`). `--only=MLP,gelu` selects steps,
+`--libraries=replay,jax.jit` libraries, `--small` tiny sizes, which run on any GPU; `--explain`
+prints the explanation of each compiled step. In all libraries, float32 products round their
+operands to TF32 ("high").
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from .lasting import Lasting
 from .measure import Columns, Report, duration, verdict
 
 PEERS = ("torch eager", "torch.compile", "torch with graphs", "jax.jit")
-#: step: replay / best peer, at most; eager steps are compared with torch eager's
+#: largest replay / best peer of each step; eager steps are compared with torch eager's
 TARGETS = {"MLP": 0.9, "CNN": 0.9, "GPT": 0.9, "gelu": 0.9, "GPT-2": 0.8}
 EAGER, GEOMETRIC_MEAN = 1.0, 0.75
-#: seconds until GPT-2 is replayed, with kernels that are cached on disk
+#: most seconds until GPT-2 is replayed, with kernels cached on disk
 FIRST_REPLAY = 3.0
-#: how far the first losses of two libraries may be apart, relatively: bfloat16 has 8 bits
+#: largest relative difference between the first losses of two libraries: bfloat16 has 8 bits
 SAME_LOSS = 2e-2
 
 
 def asked_for(option: str, names: tuple[str, ...]) -> list[str]:
-    """The names that an option lists, or all."""
+    """The names that an option lists, or all if it is not given."""
     for word in sys.argv:
         if word.startswith(option):
             return [name for name in names if name in word.removeprefix(option).split(",")]

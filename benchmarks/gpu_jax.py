@@ -1,8 +1,8 @@
 """The steps of `gpu_steps.py` in JAX on a GPU.
 
 Comes in: the name of a step and the PyTorch problem that it starts from. Goes out: a function that
-asks for a step, and one that waits for all of them. Attention of GPT-2 is cuDNN's, where JAX finds
-it.
+enqueues a step, and one that waits for the last of them. On a GPU, GPT-2 uses cuDNN's attention if
+heads have width 64.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .problems import Problem
 
 
 def step(model: str, problem: Problem) -> tuple[Step, Callable[[], Any]]:
-    """A step under jax.jit, and how to wait for it."""
+    """A step under jax.jit, and a function that waits for it."""
     jax.config.update("jax_default_matmul_precision", "tensorfloat32")
     loss = _gpt2 if model == "GPT-2" else peers.LOSSES[model]
     update = "AdamW" if model == "GPT-2" else peers.UPDATES[model]

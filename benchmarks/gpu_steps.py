@@ -1,10 +1,9 @@
 """Training steps on a GPU, in a process of one library.
 
-Comes in: the name of a step, of a library and of sizes. Goes out: seconds of a step, its first
-loss, how long it took until a step was as fast as the later ones, and the bytes of GPU memory that
-later steps take at their largest. Steps follow one
-another without waiting, as in training, and one wait ends a block of them. Called by
-`grow_child.py`.
+Comes in: the names of a library and a step, and whether sizes are small. Goes out: seconds of a
+step, its first loss, seconds until the first step (of a compiled tapegrad step, the first replay)
+and, except for JAX, the peak GPU memory of later steps in bytes. Steps are enqueued without
+waiting, as in training; one wait ends a block of them. Called by `grow_child.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .measure import callbacks
 from .peers import Absent
 from .problems import Problem, generator, training
 
-#: blocks that are timed, and how long each is meant to take
+#: the number of timed blocks, and the intended seconds of each
 BLOCKS, BLOCK_SECONDS = 7, 0.1
 
 
@@ -35,7 +34,7 @@ def gpt2(
     batch: int = 8,
     words: int = 50257,
 ) -> Problem:
-    """GPT-2 with 124 million parameters in bfloat16 autocast: the head is the table of words."""
+    """GPT-2 with 124 million parameters in bfloat16 autocast; its head is the word embedding."""
     model = models.blocks(lib)[2](words, width, heads, layers, length)
     tokens = generator().integers(0, words, (batch, length + 1))
 
@@ -54,7 +53,7 @@ STEPS: dict[str, Callable[..., Problem]] = {
     "gelu": functools.partial(models.gelu, count=64_000_000),
     "GPT-2": gpt2,
 }
-#: sizes that show that a step runs, also without a GPU
+#: sizes that only check that a step runs, also without a GPU
 SMALL: dict[str, dict[str, int]] = {
     "MLP": {"batch": 2, "width": 4, "hidden": 4},
     "CNN": {"batch": 2, "size": 8},
@@ -65,13 +64,13 @@ SMALL: dict[str, dict[str, int]] = {
 
 
 def measured(library: str, model: str, small: bool) -> dict[str, Any]:
-    """Times a step; see the top of this file."""
+    """Time a step; see the top of this file."""
     sizes = SMALL[model] if small else {}
     return LIBRARIES[library](model, sizes)
 
 
 def _seconds(run: Callable[[], Any], wait: Callable[[], Any]) -> float:
-    """Median seconds of a step, in blocks of steps that nobody waits for."""
+    """Median seconds of a step over blocks of steps, with one wait at the end of each block."""
     run()
     wait()
     count, spent = 1, 0.0

@@ -2,12 +2,13 @@
 
 `python -m benchmarks grow [products] [convolutions] [models] [eager] [memory]` measures all parts
 or those named.
-Each library runs in a process of its own (`grow_child.py`), in turn: threads of one library that
-spin would slow another in the same process. The cells of products and convolutions are measured one
-by one, each in every library (`lasting.py`). `--small` shows in minutes that everything runs, with
-tiny sizes; `--all` prints every cell of products and convolutions, `--large` adds a square of 4,096
-to the products; `--only=ResNet` measures the models and convolutions with such a name; with
-`--threads=2`, products and convolutions have so many threads.
+Libraries take turns, each in a process of its own (`grow_child.py`), because spinning threads of
+one library would slow another in the same process. The cells of products and convolutions are
+measured one by one, each in every library (`lasting.py`). `--small` checks in minutes that
+everything runs, with tiny sizes; `--all` prints every cell of products and convolutions; `--large`
+adds a product of square matrices of 4,096 rows; `--only=ResNet` measures only models and
+convolutions with this in their name; `--threads=2` sets the number of threads of products and
+convolutions.
 """
 
 from __future__ import annotations
@@ -41,6 +42,6 @@ def run(report: Report, parts: Sequence[str] = ()) -> None:
 
 
 def ask(label: str, **job: Any) -> Any:
-    """What a job finds in a process of its own; None, with the reason printed, where it fails."""
+    """The answer to a job from a process of its own; None, with the reason printed, if it fails."""
     with Lasting() as once:
         return once.ask(label, **job)

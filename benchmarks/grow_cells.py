@@ -18,7 +18,7 @@ C = TypeVar("C", bound=Hashable)
 
 
 def thread_counts() -> list[int]:
-    """One thread and all cores, or what `--threads=2` asks for."""
+    """One thread and all cores, or the counts of `--threads=2`."""
     asked = [a.removeprefix("--threads=") for a in sys.argv if a.startswith("--threads=")]
     return sorted(map(int, asked)) if asked else sorted({1, len(os.sched_getaffinity(0))})
 
@@ -26,8 +26,8 @@ def thread_counts() -> list[int]:
 class Times(Generic[C]):
     """The shortest seconds of every library and cell, for one job and its settings.
 
-    `operations` counts the floating-point operations of a cell. The first library is the one whose
-    rate is divided by the best of the others.
+    `operations` counts the floating-point operations of a cell. A ratio is the rate of the first
+    library divided by the best of the others.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Times(Generic[C]):
         return f"{dtype}, {counted}" if dtype else counted
 
     def measure(self, cells: Sequence[C]) -> None:
-        """One turn of every library, cell by cell."""
+        """Measure each cell once in every library, cell by cell."""
         for cell in cells:
             for library in self.libraries:
                 label = f"{self.job}, {library}, {self.title}"
@@ -62,28 +62,28 @@ class Times(Generic[C]):
                     self.best[key] = min(self.best.get(key, math.inf), seconds)
 
     def measure_low(self, cells: Sequence[C], low: float, times: int) -> None:
-        """Further turns of the cells whose ratio is below `low`, as long as there are any."""
+        """Measure cells whose ratio is below `low` again, up to `times` times."""
         for _ in range(times):
             if some := [cell for cell in cells if self.ratio(cell) < low]:
                 self.measure(some)
 
     def rate(self, library: str, cell: C) -> float:
-        """GFLOP/s; NaN where nothing was measured."""
+        """GFLOP/s; NaN if nothing was measured."""
         return 1e-9 * self.operations(cell) / self.best.get((library, cell), math.nan)
 
     def ratio(self, cell: C) -> float:
-        """The rate of the first library by the best of the others; NaN where one is missing."""
+        """The first library's rate divided by the best of the others; NaN if either is missing."""
         first, *others = self.libraries
         known = [r for r in (self.rate(o, cell) for o in others) if not math.isnan(r)]
         return self.rate(first, cell) / max(known) if known else math.nan
 
     def ratios(self, cells: Sequence[C]) -> dict[C, float]:
-        """The ratios that are known."""
+        """The ratios of the cells that have one."""
         found = {cell: self.ratio(cell) for cell in cells}
         return {cell: ratio for cell, ratio in found.items() if not math.isnan(ratio)}
 
     def show(self, ratios: dict[C, float], name: Callable[[C], str], few: int, width: int) -> None:
-        """Print the cells with the lowest ratios, or all of them in their order with `--all`."""
+        """Print the cells with the lowest ratios, or with `--all` every cell in order."""
         order = (
             list(ratios) if "--all" in sys.argv else sorted(ratios, key=ratios.__getitem__)[:few]
         )

@@ -1,8 +1,8 @@
 """`python -m benchmarks.grow_child`: jobs of the suite `grow`, in a process of its own.
 
-Comes in: jobs as JSON, in lines of the standard input. Goes out: what each found, in a line too.
+Comes in: jobs as lines of JSON on standard input. Goes out: the answer to each, as a line of JSON.
 A library is imported only in the processes that measure it (torch also in those of JAX, where it
-makes the first parameters): its threads would spin on the cores that another library needs.
+makes the initial parameters): its threads would spin on the cores that another library needs.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class Started:
 
 
 def step(library: str, model: str, small: bool, seconds: float) -> dict[str, Any]:
-    """Seconds of a training step, its first loss and how many callbacks it has."""
+    """Seconds of a training step, its first loss and its number of callbacks."""
     started = STARTERS[library](model, small)
     spent = alone(started.run, seconds)
     return {"seconds": spent, "loss": started.loss, "callbacks": started.callbacks}
 
 
 def memory(library: str, model: str, small: bool) -> dict[str, Any]:
-    """Bytes that a step holds at its largest, besides parameters, gradients and optimizer state."""
+    """Peak bytes of a step, without parameters, gradients and optimizer state."""
     start = STARTERS[library]
-    start(model, True)  # what the library loads at first is not counted
+    start(model, True)  # what the library loads at first use does not count
     before = resident("VmRSS")
     started = start(model, small)
     give_back()
@@ -65,13 +65,13 @@ def memory(library: str, model: str, small: bool) -> dict[str, Any]:
 
 
 def floor(model: str, small: bool, seconds: float) -> Any:
-    """Seconds that a step's products, and a pass over its state, take alone."""
+    """Seconds of a step's products alone, and of one pass over its state."""
     from . import grow_floor
 
     return grow_floor.floor(model, small, seconds)
 
 
-# -- how a step of each library starts ------------------------------------------------------------
+# -- starting a step of each library --------------------------------------------------------------
 
 
 def _eager(lib: ModuleType, model: str, small: bool) -> Started:
@@ -146,7 +146,7 @@ JOBS: dict[str, Callable[..., Any]] = {
 
 
 def main() -> None:
-    # What a library prints goes to the standard error: only answers go out.
+    # Send what libraries print to standard error: standard output is for answers only.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     for line in sys.stdin:

@@ -1,7 +1,7 @@
 """Convolutions of many kinds: GFLOP/s of tapegrad and of torch (oneDNN), in float32.
 
-A cell is one of `LAYERS` with what is computed of it: the result, the gradient of its input or that
-of its filter. tapegrad's is a compiled function of native kernels, called without arguments. A
+A cell is one of `LAYERS` with one of three computations: the result, the gradient of the input or
+that of the filter. tapegrad runs a compiled function of native kernels, called without arguments. A
 cell's ratio is the rate of tapegrad divided by that of torch. Cells below `LOW` are measured again,
 in both libraries, up to `AGAIN` times; the shortest time of each library counts.
 """
@@ -21,7 +21,7 @@ from .measure import Report, alone, check_native
 
 
 class Layer(NamedTuple):
-    """A convolution: batch, channels, size of the input, and the window."""
+    """A convolution: batch, channels, input size and window."""
 
     batch: int
     channels: int
@@ -51,17 +51,17 @@ class Layer(NamedTuple):
 
     @property
     def operations(self) -> int:
-        """Multiplications and additions; the borders count as if they were part of the input."""
+        """Multiplications and additions, including those with the padding."""
         positions = math.prod(self.inside if self.transposed else self.outside)
         return 2 * self.batch * positions * math.prod(self.filter)
 
 
 LAYERS: dict[str, Layer] = {
-    # ResNet-18 of images of 64x64
+    # ResNet-18 on images of 64x64
     "ResNet, 64, 3x3, 16x16": Layer(8, 64, 64, (16, 16), 3),
     "ResNet, 128, 3x3, 8x8": Layer(8, 128, 128, (8, 8), 3),
     "ResNet, 512, 3x3, 2x2": Layer(8, 512, 512, (2, 2), 3),
-    # ResNet-18 of images of 224x224
+    # ResNet-18 on images of 224x224
     "ResNet, 3>64, 7x7/2, 224x224": Layer(8, 3, 64, (224, 224), 7, 2),
     "ResNet, 64, 3x3, 56x56": Layer(8, 64, 64, (56, 56), 3),
     "ResNet, 64>128, 3x3/2, 56x56": Layer(8, 64, 128, (56, 56), 3, 2),
@@ -73,12 +73,12 @@ LAYERS: dict[str, Layer] = {
     # bottlenecks of ResNet-50
     "ResNet, 64>256, 1x1, 56x56": Layer(8, 64, 256, (56, 56), 1),
     "ResNet, 512>128, 1x1, 28x28": Layer(8, 512, 128, (28, 28), 1),
-    # U-Net of images of 128x128
+    # U-Net on images of 128x128
     "U-Net, 64, 3x3, 128x128": Layer(2, 64, 64, (128, 128), 3),
     "U-Net, 256>128, 3x3, 64x64": Layer(2, 256, 128, (64, 64), 3),
     "U-Net, 128>64, 2x2/2 transposed": Layer(2, 128, 64, (64, 64), 2, 2, transposed=True),
     "GAN, 256>128, 4x4/2 transposed": Layer(8, 256, 128, (16, 16), 4, 2, transposed=True),
-    # MobileNet, and layers in groups
+    # MobileNet, and grouped convolutions
     "MobileNet, 64, depthwise, 56x56": Layer(8, 64, 64, (56, 56), 3, groups=64),
     "MobileNet, 256, depthwise/2, 28x28": Layer(8, 256, 256, (28, 28), 3, 2, groups=256),
     "ResNeXt, 128 in 32, 3x3, 28x28": Layer(8, 128, 128, (28, 28), 3, groups=32),
@@ -99,7 +99,7 @@ LIBRARIES = ("tapegrad", "torch")
 
 MEAN, LOW, WORST = 1.0, 1.0, 0.8
 AGAIN = 2
-#: of counted calls in a cell; a third more goes by before, and large ones take longer
+#: seconds of timed calls of a cell, after a third of that for warm-up; slow calls take longer
 SECONDS = 0.1
 
 Cell = tuple[str, str]
@@ -169,7 +169,7 @@ def _tapegrad(threads: int, layer: Layer, what: str) -> Callable[[], Any]:
 
 
 def run(report: Report, ask: Callable[..., Any]) -> None:
-    """Time all cells; `ask` runs a job in a process of its own and returns what that prints."""
+    """Time all cells; `ask` runs a job in a process of its own and returns its answer."""
     small = "--small" in sys.argv
     words = [a.removeprefix("--only=") for a in sys.argv if a.startswith("--only=")]
     names = [n for n in (FEW if small else LAYERS) if all(word in n for word in words)]

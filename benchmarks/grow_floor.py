@@ -1,10 +1,10 @@
 """The floor under a training step: its products and convolutions alone, and one pass over memory.
 
 Comes in: the name of a model. Goes out: seconds. The PyTorch step runs once while its products and
-convolutions are listed; each different one is then timed alone with PyTorch, on random operands of
+convolutions are listed. Each distinct one is then timed alone with PyTorch, on random operands of
 the same shapes and strides, and counts as often as it ran. The products inside of attention (two
-forward, five backward; half of each where it is causal) count at the rate of products of blocks.
-To that comes the time to copy as many bytes as parameters and optimizer hold.
+forward, five backward; half of each if it is causal) count at the measured rate of products of
+blocks. Added is the time to copy as many bytes as the parameters and the optimizer's state have.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PRODUCTS = {
     aten.convolution.default,
     aten.convolution_backward.default,
 }
-#: how many products of length x length x width each makes
+#: the number of products of length x length x width in each
 ATTENTION = {
     aten._scaled_dot_product_flash_attention_for_cpu.default: 2,
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default: 5,
@@ -42,7 +42,7 @@ Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 
 class Operand:
-    """A tensor without its numbers: shape, strides and dtype."""
+    """The shape, strides and dtype of a tensor."""
 
     def __init__(self, x: torch.Tensor) -> None:
         self.shape, self.strides, self.dtype = tuple(x.shape), x.stride(), x.dtype
@@ -55,7 +55,7 @@ class Operand:
 
 
 class Listed(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Lists products and convolutions: how often each ran, and attention's operations."""
+    """Counts how often each product and convolution ran, and the products in attention."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -79,7 +79,7 @@ def _without_numbers(x: Any) -> Any:
 
 
 def _attention_size(func: Any, args: Any, kwargs: Any) -> tuple[int, ...]:
-    """Sequences, queries, keys, width, and 1 where attention is causal."""
+    """Sequences, queries, keys, width, and 1 if attention is causal."""
     names = [argument.name for argument in func._schema.arguments]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     *many, queries, width = given["query"].shape
@@ -97,7 +97,7 @@ def listed(problem: Problem) -> Listed:
 
 
 def floor(model: str, small: bool, seconds: float) -> dict[str, Any]:
-    """Seconds of the products (attention's included) and of one pass over the state."""
+    """Seconds of the products (including attention's) and of one pass over the state."""
     problem = made(torch, model, small)
     found = listed(problem)
     products = sum(
@@ -110,14 +110,14 @@ def floor(model: str, small: bool, seconds: float) -> dict[str, Any]:
 
 
 def prepared(call: Call) -> Callable[[], Any]:
-    """A listed operation on random numbers."""
+    """A call of a listed operation on random operands."""
     func, args, kwargs = call
     args, kwargs = tree_map(lambda x: x.tensor() if isinstance(x, Operand) else x, (args, kwargs))
     return lambda: func(*args, **kwargs)
 
 
 def block_rate(sequences: int, block: int, width: int, seconds: float) -> float:
-    """FLOP/s of the products of a block of queries with a block of keys, as attention has them."""
+    """FLOP/s of the products of a block of queries with a block of keys, as in attention."""
     x, y = torch.randn(sequences, block, width), torch.randn(sequences, block, width)
     out = torch.empty(sequences, block, block)
     spent = alone(lambda: torch.bmm(x, y.transpose(1, 2), out=out), seconds)
@@ -125,7 +125,7 @@ def block_rate(sequences: int, block: int, width: int, seconds: float) -> float:
 
 
 def state_bytes(problem: Problem) -> int:
-    """Bytes of the parameters and of what the optimizer keeps, where there is an optimizer."""
+    """Bytes of the parameters and of the optimizer's state; 0 without an optimizer."""
     if problem.optimizer is None:
         return 0
     tensors = list(problem.parameters.values())
@@ -135,7 +135,7 @@ def state_bytes(problem: Problem) -> int:
 
 
 def copied(count: int, seconds: float) -> float:
-    """Seconds to read and write this many bytes."""
+    """Seconds to copy `count` bytes."""
     if not count:
         return 0.0
     x = torch.ones(count, dtype=torch.uint8)

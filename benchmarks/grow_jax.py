@@ -1,7 +1,7 @@
 """The models of `grow_models.py` in JAX: a loss of parameters and inputs for each.
 
-Parameters have the names that they have in PyTorch. Batch norm keeps no running statistics here,
-which saves JAX a little work. Attention computes all scores at once: XLA has no other on a CPU.
+Parameters have their PyTorch names. Batch norm keeps no running statistics here, which saves JAX a
+little work. Attention computes all scores at once: XLA has no other implementation on a CPU.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def vit(p: Any, x: Any, y: Any) -> Any:
 
 
 def convolved(p: Any, name: str, x: Any, stride: int = 1, padding: Any = None) -> Any:
-    """A convolution without bias, padded by half of its window."""
+    """A convolution without bias, by default padded by half of its window."""
     weight = p[f"{name}.weight"]
     edge = weight.shape[-1] // 2
     return lax.conv_general_dilated(
@@ -51,7 +51,7 @@ def batch_norm(p: Any, name: str, x: Any) -> Any:
 
 
 def pooled(x: Any, size: int, edge: int) -> Any:
-    """The largest number of each window, at every second position."""
+    """Max pooling with stride 2."""
     padding = ((0, 0), (0, 0), (edge, edge), (edge, edge))
     return lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, size, size), (1, 1, 2, 2), padding)
 
@@ -79,7 +79,7 @@ def lstm(p: Any, x: Any, y: Any) -> Any:
 
 
 def recurrent(p: Any, layer: str, x: Any) -> Any:
-    """One layer of an LSTM over all steps; the products with its inputs are one."""
+    """One layer of an LSTM over all steps; one product handles the inputs of all steps."""
     bias = p[f"lstm.bias_ih_{layer}"] + p[f"lstm.bias_hh_{layer}"]
     inputs = x @ p[f"lstm.weight_ih_{layer}"].T + bias
     weight = p[f"lstm.weight_hh_{layer}"].T
@@ -124,7 +124,7 @@ def attention(p: Any) -> Any:
     return (y * y).mean()
 
 
-#: by the first word of a model's name: its loss and its optimizer
+#: the loss and the optimizer of a model, by its name up to the comma
 LOSSES: dict[str, tuple[Callable[..., Any], str]] = {
     "GPT": (gpt, "AdamW"),
     "ViT": (vit, "AdamW"),

@@ -1,8 +1,8 @@
 """The models of `python -m benchmarks grow`, written once for PyTorch and tapegrad.
 
 Each function takes the library and sizes and returns a `Problem`. `MODELS` are timed as compiled
-steps, `EAGER` as eager ones; `SMALL` has sizes with which everything runs in seconds. The same
-models in JAX stand in `grow_jax.py`.
+steps, `EAGER` as eager ones; `SMALL` has sizes with which everything runs in seconds. `grow_jax.py`
+has `MODELS` in JAX.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .problems import Problem, generator, leaf, normal, training
 
 
 def heads(width: int) -> int:
-    """How many heads attention of this width has: one for each 64."""
+    """The number of attention heads for a width: one for each 64."""
     return max(1, width // 64)
 
 
@@ -55,7 +55,7 @@ def vit(
 
 @functools.cache
 def residual(lib: ModuleType) -> tuple[type, type]:
-    """The modules of a ResNet-18, for one library: a basic block and the whole."""
+    """The classes of a ResNet-18 for one library: a basic block and the whole network."""
     nn, relu = lib.nn, lib.nn.functional.relu
 
     def convolution(inside: int, outside: int, size: int, stride: int) -> Any:
@@ -197,6 +197,6 @@ SMALL: dict[str, dict[str, int]] = {
 
 
 def made(lib: ModuleType, name: str, small: bool = False) -> Problem:
-    """A model by its name, in its full size or a small one."""
+    """The problem of a model by name, in full or small size."""
     make = MODELS.get(name) or EAGER[name]
     return make(lib, **(SMALL.get(name, {}) if small else {}))

@@ -1,13 +1,13 @@
 """Products of many shapes and layouts: GFLOP/s of tapegrad, of torch (MKL) and NumPy (OpenBLAS).
 
 A cell is (batch, rows, inner, columns, layout); all libraries write into an existing result.
-tapegrad's product is a native kernel in a compiled function. A call of that costs 8 µs, whatever is
-in it, and a call of the others about 1 µs. Below `LONG` operations a cell is therefore `SEVERAL`
-products of different matrices: in one compiled function, or one call after another. Where several
-threads make a longer product take as little time, a cell is as many as have `LONG` operations for
-each thread. A cell's ratio is the rate of tapegrad divided by the better rate of the other two.
-Cells below `LOW` are measured again, in all libraries, up to `AGAIN` times; the shortest time of
-each library counts.
+tapegrad's product is a native kernel in a compiled function. A call of that function costs 8 µs,
+whatever it contains; a call of the others costs about 1 µs. So a cell of fewer than `LONG`
+operations has `SEVERAL` products of different matrices, in one compiled function or in one call
+after another. A larger cell has as many products as give each thread `LONG` operations, at most
+`SEVERAL`. A cell's ratio is the rate of tapegrad divided by the better rate of the other two. Cells
+below `LOW` are measured again, in all libraries, up to `AGAIN` times; the shortest time of each
+library counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHAPES: tuple[tuple[int, int, int, int], ...] = (
     *((1, n, n, n) for n in (33, 65, 100, 129, 255, 517, 1000)),
     (1, 517, 1000, 33),
     (1, 1000, 33, 517),
-    # tall, flat and long inside
+    # tall, wide, and with a long inner dimension
     (1, 4096, 64, 64),
     (1, 4096, 512, 16),
     (1, 2048, 1024, 128),
@@ -52,7 +52,7 @@ SHAPES: tuple[tuple[int, int, int, int], ...] = (
     (4, 517, 33, 100),
     (256, 16, 16, 16),
 )
-#: added by --large: minutes more
+#: added by --large, which takes minutes more
 LARGE = ((1, 4096, 4096, 4096),)
 #: the shapes of --small
 FEW = ((1, 16, 16, 16), (1, 33, 17, 20), (3, 16, 8, 16))
@@ -62,11 +62,11 @@ DTYPES = ("float32", "float64")
 
 MEAN, LOW, SHARE_LOW, WORST = 0.95, 0.8, 0.03, 0.65
 AGAIN = 3
-#: from this many operations of a thread on, the cost of a call is small; below, so many products
-#: are measured at once
+#: with at least `LONG` operations for each thread, the cost of a call is small; `SEVERAL` is the
+#: number of products in a cell of fewer
 LONG = 2e7
 SEVERAL = 32
-#: of counted calls in a cell; a third more goes by before, and large products take longer
+#: seconds of timed calls of a cell, after a third of that for warm-up; slow calls take longer
 SECONDS = 0.06
 
 Cell = tuple[int, ...]
@@ -89,7 +89,7 @@ def measured(
 
 
 def products_of(cell: Cell, threads: int) -> int:
-    """How many products are measured at once, so that the cost of a call is small."""
+    """The number of products of a cell, chosen so that the cost of a call is small."""
     if operations(cell) < LONG:
         return SEVERAL
     return min(SEVERAL, math.ceil(threads * LONG / operations(cell)))
@@ -103,7 +103,7 @@ def operations(cell: Cell) -> float:
 def operands(
     dtype: str, batch: int, rows: int, inner: int, columns: int, layout: int
 ) -> tuple[Any, Any, Any]:
-    """x and y in the layout, and where the result goes; matrices where the batch is one."""
+    """x and y in the layout, and an array for the result; matrices if the batch is 1."""
     rng = np.random.default_rng(0)
 
     def matrix(height: int, width: int, transposed: bool) -> Any:
@@ -173,7 +173,7 @@ def _tapegrad(threads: int) -> Callable[..., Callable[[], Any]]:
 
 
 def run(report: Report, ask: Callable[..., Any]) -> None:
-    """Time all cells; `ask` runs a job in a process of its own and returns what that prints."""
+    """Time all cells; `ask` runs a job in a process of its own and returns its answer."""
     small = "--small" in sys.argv
     shapes = FEW if small else SHAPES + (LARGE if "--large" in sys.argv else ())
     cells: list[Cell] = [(*shape, layout) for shape in shapes for layout in range(len(LAYOUTS))]

@@ -1,10 +1,10 @@
-"""Training steps, each library in a process of its own: compiled ones, and eager ones.
+"""Compiled and eager training steps, each library in a process of its own.
 
 A time is the better median of two turns. `run_compiled` compares tapegrad's compiled steps with
-torch eager, torch.compile and jax.jit. A line holds if tapegrad takes at most `COMPILED` of the
-best peer's time, or at most `ABOVE_FLOOR` of the floor (`grow_floor.py`). `run_eager` compares
-eager steps, `run_memory` the peaks of compiled steps and eager ones of PyTorch. The first loss of
-every library must be PyTorch's.
+torch eager, torch.compile and jax.jit. A line holds if tapegrad takes at most `COMPILED` times as
+long as the best peer, or at most `ABOVE_FLOOR` times as long as the floor (`grow_floor.py`).
+`run_eager` compares eager steps, `run_memory` the peak memory of compiled steps with that of
+PyTorch's eager steps. The first loss of every library must equal PyTorch's to 0.1%.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def shown(ratio: float | None) -> str:
 
 
 def judged(ratio: float | None, above: float | None) -> str:
-    """Whether one of the two limits holds; a dash where neither was measured."""
+    """Whether one of the two limits holds; a dash if neither was measured."""
     if ratio is None and above is None:
         return "-"
     met = (ratio is not None and ratio <= COMPILED) or (above is not None and above <= ABOVE_FLOOR)
@@ -90,9 +90,9 @@ def run_eager(report: Report, ask: Ask) -> None:
 def turns(
     ask: Ask, model: str, libraries: Sequence[str], seconds: float
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """The shortest median of each library, and what its last turn found.
+    """The shortest median of each library, and the answer of its last turn.
 
-    A library that fails, or whose first loss is not PyTorch's, is missing.
+    A library that fails, or whose first loss is not PyTorch's, has no median.
     """
     times: dict[str, float] = {}
     found: dict[str, Any] = {}
@@ -117,7 +117,7 @@ def turns(
 
 
 def chosen(models: Sequence[str] | dict[str, Any]) -> list[str]:
-    """The models to measure: all, or those with a name that contains what `--only=` says."""
+    """The models to measure: all, or those whose name contains the word of an `--only=`."""
     only = [word.removeprefix("--only=") for word in sys.argv if word.startswith("--only=")]
     return [model for model in models if not only or any(word in model for word in only)]
 
@@ -139,12 +139,12 @@ def _floor(ask: Ask, model: str) -> float | None:
 
 
 def run_memory(report: Report, ask: Ask) -> None:
-    """The table of peaks: what steps hold besides parameters, gradients and optimizer state."""
+    """The table of peak memory, without parameters, gradients and optimizer state."""
     libraries = ("tapegrad", "torch eager")
     table = Columns("peak of a step", *libraries, "ratio", width=18)
     for model in chosen(MODELS):
         found: dict[str, float] = {}
-        # The first process may compile kernels, which leaves memory of the compiler behind.
+        # The first process may compile kernels, and the compiler keeps some memory afterwards.
         for library in libraries * TURNS:
             label = f"{model}, memory, {library}"
             answer = ask(label, job="memory", library=library, model=model, small=small())

@@ -1,9 +1,9 @@
-"""Processes that answer job after job, one for each library, and stand still in between.
+"""Processes that run one job after another, one process for each library, stopped between jobs.
 
-How fast a machine is may change from second to second, if others use it too. So cells are measured
-in turn, one in every library before the next one, and starting a process for each would take
-longer than what it measures. A library whose threads spin while they wait would slow the others:
-the system stops its process until it is asked again.
+The speed of a shared machine may change from second to second. So cells are measured in turn, each
+in every library before the next one; starting a process for each would take longer than the
+measurement. Waiting threads of a library may spin and slow the others, so its process is stopped
+(SIGSTOP) until its next job.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import sys
 import tempfile
 from typing import IO, Any
 
-#: seconds that an answer may take
+#: most seconds for an answer
 PATIENCE = 1200
 
 
 class Child:
-    """A process of `grow_child.py`, stopped unless it works."""
+    """A process of `grow_child.py`, stopped after each job."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.errors: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - `end` closes it
@@ -36,7 +36,7 @@ class Child:
         )
 
     def answer(self, job: dict[str, Any]) -> Any:
-        """What a job finds; raises `ChildFailed` with the reason where it fails."""
+        """The answer to a job; raises `ChildFailed` with the reason if the process fails."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._signal("SIGCONT")
@@ -74,7 +74,7 @@ class ChildFailed(Exception):
 
 
 class Lasting:
-    """Children by library and number of threads, which end with the `with` statement."""
+    """Children by library and number of threads; they end with the `with` statement."""
 
     def __init__(self) -> None:
         self.children: dict[tuple[str, int], Child] = {}
@@ -88,7 +88,7 @@ class Lasting:
         self.children.clear()
 
     def ask(self, label: str, **job: Any) -> Any:
-        """What a job finds; None, with the reason printed, where it fails."""
+        """The answer to a job; None, with the reason printed, if it fails."""
         key = (job.get("library", ""), job.get("threads", 0))
         if key not in self.children:
             self.children[key] = Child(environment_of(job))
@@ -104,7 +104,7 @@ class Lasting:
 
 
 def environment_of(job: dict[str, Any]) -> dict[str, str]:
-    """The variables of a process that does a job: its libraries take their threads from them."""
+    """The environment of a job's process; libraries read their number of threads from it."""
     environment = {**os.environ, "TAPEGRAD_QUIET": "1"}
     if "threads" in job:
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -1,10 +1,10 @@
-"""How things are timed here: all candidates in turn, many rounds, medians.
+"""Timing: all candidates take turns in many rounds, and medians count.
 
-Comes in: a name and a function for each library. Goes out: the median seconds of each. Taking
-turns lets a slow moment of the machine hit everybody. A turn is a block of calls, of which the
-first are not counted: the thread pools of two libraries need a moment to leave the cores to each
-other (calls that alternate one by one take six times as long, in both; JAX's MLP step takes 700 µs
-in the first 0.05 s of its turn and 475 µs after 0.1 s).
+Comes in: a name and a function for each library. Goes out: the median seconds of each. Because of
+the turns, a slow moment of the machine affects all candidates. A turn is a block of calls, of which
+the first are not counted: the thread pools of two libraries need a moment to leave the cores to
+each other (calls that alternate one by one take six times as long, in both; JAX's MLP step takes
+700 µs in the first 0.05 s of its turn and 475 µs after 0.1 s).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def interleaved(
 ) -> dict[str, float]:
     """Median seconds of one call of each candidate, over all calls of all rounds.
 
-    A turn counts `block` calls, and more if they take less than `least_seconds`: what disturbs a
-    machine for a few milliseconds must not be most of a turn. It ends after `most_seconds`.
+    A turn counts `block` calls, and more if they take less than `least_seconds`: a disturbance of a
+    few milliseconds must not be most of a turn. It ends after `most_seconds` at the latest.
     """
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(rounds):
@@ -48,12 +48,12 @@ def interleaved(
 
 
 def callbacks(step: Any) -> int:
-    """How many operations of a compiled function run as NumPy callbacks."""
+    """The number of operations of a compiled function that run as NumPy callbacks."""
     return sum(len(replay.executable.callbacks) for replay in step.replays if replay.executable)
 
 
 def check_native(step: Any) -> None:
-    """Raise unless a compiled function is replayed, and all of it is native code."""
+    """Raise unless a compiled function is replayed and all of it is native code."""
     if callbacks(step) or not any(replay.count for replay in step.replays):
         raise ValueError(f"not all of it is native code:\n{step.explain(full=True)}")
 
@@ -61,7 +61,7 @@ def check_native(step: Any) -> None:
 def alone(function: Callable[[], object], seconds: float, least_calls: int = 3) -> float:
     """Median seconds of a call, for a process in which no other library runs.
 
-    A third of the time goes by before calls are counted. At least `least_calls` are.
+    Calls run for a third of `seconds` as warm-up, then for `seconds`; at least `least_calls` count.
     """
     start = time.perf_counter()
     while time.perf_counter() - start < seconds / 3:
@@ -88,7 +88,7 @@ class Report:
         unit: str = "",
         at_least: bool = False,
     ) -> None:
-        """A row; the value should be at most the target, or at least it."""
+        """Print a row; the value should be at most the target, or with `at_least` not below it."""
         verdict = "holds" if (value >= target if at_least else value <= target) else "MISSED"
         limit = f"{'>=' if at_least else '<='} {target:g}{unit}"
         print(f"{what:<40} {figures:<46} {f'{value:.3g}{unit}':>8}  {limit}  {verdict}", flush=True)
@@ -98,7 +98,7 @@ class Report:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds in a fitting unit; a dash where nothing was measured."""
+    """Seconds as µs or ms; a dash if nothing was measured."""
     if seconds is None:
         return "-"
     if seconds < 1e-3:
@@ -107,7 +107,7 @@ def duration(seconds: float | None) -> str:
 
 
 def verdict(value: float, target: float) -> str:
-    """A ratio with its target, and a mark where the target is missed."""
+    """A ratio with its target, and a mark if it misses the target."""
     return f"{value:.2f} {'<=' if value <= target else 'MISSED'} {target:g}"
 
 

@@ -1,7 +1,7 @@
 """The five steps of the main table, written once for PyTorch and tapegrad.
 
-Each function takes the library (and sizes, which the tests reduce) and returns a `Problem`. The
-same steps in JAX stand in `peers.py`.
+Each function takes the library (and sizes, which the tests reduce) and returns a `Problem`.
+`peers.py` has the same steps in JAX.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .problems import Problem, generator, leaf, normal, training
 
 
 def mlp(lib: ModuleType, batch: int = 64, width: int = 784, hidden: int = 256) -> Problem:
-    """A network of two layers with SGD."""
+    """A two-layer network with SGD."""
     nn, functional = lib.nn, lib.nn.functional
     model = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 10))
     inputs = (normal(lib, batch, width), lib.tensor(generator().integers(0, 10, batch)))
@@ -41,7 +41,7 @@ def cnn(lib: ModuleType, batch: int = 64, size: int = 28) -> Problem:
 
 @functools.cache
 def blocks(lib: ModuleType) -> tuple[type, type, type]:
-    """The modules of a GPT, for one library: a pre-norm block, the whole, and GPT-2's whole."""
+    """The classes of a GPT for one library: a pre-norm block, the whole model, and GPT-2."""
     nn, functional = lib.nn, lib.nn.functional
 
     class Block(nn.Module):  # type: ignore[name-defined,misc]
@@ -102,7 +102,7 @@ def gpt(
     batch: int = 8,
     words: int = 256,
 ) -> Problem:
-    """A small GPT with AdamW: learned positions, causal attention, a head of its own."""
+    """A small GPT with AdamW: learned positions, causal attention, an untied head."""
     model = blocks(lib)[1](words, width, heads, layers, length)
     tokens = generator().integers(0, words, (batch, length + 1))
 
@@ -137,7 +137,7 @@ def rnn(lib: ModuleType, steps: int = 50, batch: int = 32, width: int = 128) -> 
 
 
 def tiny_chain(lib: ModuleType) -> Callable[[Any], Any]:
-    """50 operations of 10 elements, without gradients: what a call costs."""
+    """50 operations on 10 elements, without gradients: the overhead of calls."""
     a, b = normal(lib, 10, seed=1) * 0.1, normal(lib, 10, seed=2)
 
     def run(x: Any) -> Any:
@@ -150,7 +150,7 @@ def tiny_chain(lib: ModuleType) -> Callable[[Any], Any]:
 
 
 def tiny_step(lib: ModuleType) -> Problem:
-    """A training step of about 50 operations of 10 elements: 12 forward, backward, SGD."""
+    """A training step of about 50 operations on 10 elements: 12 forward, backward, SGD."""
     parameters = {"w": leaf(lib, 10, seed=1), "b": leaf(lib, 10, seed=2)}
 
     def loss(x: Any) -> Any:

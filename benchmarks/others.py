@@ -1,8 +1,8 @@
-"""Models that nobody tuned for, against PyTorch: the second table.
+"""Models for which tapegrad was not tuned, against PyTorch: the second table.
 
 Recurrent, convolutional with batch norm, attention with dropout, generative, second-order, tiny.
 Written once for both libraries, as in `models.py`. `python -m benchmarks others --compile` times
-torch.compile beside PyTorch's eager mode. The worst replay is explained at the end.
+torch.compile too. At the end, the replay that is slowest relative to its peer is explained.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def lstm(lib: ModuleType, steps: int = 20, batch: int = 16, width: int = 64) -> 
 
 
 def gru(lib: ModuleType, steps: int = 20, batch: int = 16, width: int = 64) -> Problem:
-    """A GRU cell in a loop; the loss looks at every step."""
+    """A GRU cell in a loop, with a loss over all steps."""
     nn = lib.nn
     model = nn.ModuleDict(
         {
@@ -62,7 +62,7 @@ def gru(lib: ModuleType, steps: int = 20, batch: int = 16, width: int = 64) -> P
 
 
 def batch_norm_cnn(lib: ModuleType, batch: int = 32, size: int = 32, width: int = 16) -> Problem:
-    """Strided convolutions with batch norm, a residual one, global average pooling, momentum."""
+    """Strided and residual convolutions, batch norm, global average pooling; SGD with momentum."""
     nn, functional = lib.nn, lib.nn.functional
     model = nn.ModuleDict(
         {
@@ -87,7 +87,7 @@ def batch_norm_cnn(lib: ModuleType, batch: int = 32, size: int = 32, width: int 
 
 
 def encoder(lib: ModuleType, batch: int = 8, length: int = 32, width: int = 64) -> Problem:
-    """Two attention blocks with dropout and a padding mask, over all positions, with Adam."""
+    """Two non-causal attention blocks with dropout and a padding mask, with Adam."""
     nn, functional = lib.nn, lib.nn.functional
     heads, layers = 4, 2
     block = blocks(lib)[0]
@@ -158,7 +158,7 @@ def pinn(lib: ModuleType, points: int = 256, width: int = 32) -> Problem:
 
 
 def tiny_mlp(lib: ModuleType) -> Problem:
-    """One sample through a network of a few hundred weights: what a call costs."""
+    """One sample through a network of a few hundred weights: the overhead of calls."""
     nn = lib.nn
     model = nn.Sequential(
         nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 2)
@@ -168,7 +168,7 @@ def tiny_mlp(lib: ModuleType) -> Problem:
 
 
 def many_small(lib: ModuleType, count: int = 100) -> Problem:
-    """Adam on many tensors of ten numbers."""
+    """Adam on many tensors of ten elements."""
     parameters = {str(i): leaf(lib, 10, seed=i) for i in range(count)}
 
     def loss(x: Any) -> Any:

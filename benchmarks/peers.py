@@ -1,8 +1,8 @@
-"""The peers: the steps of `models.py` under torch.compile and, written anew, under jax.jit.
+"""The peers: the steps of `models.py` under torch.compile and, rewritten in JAX, under jax.jit.
 
-Comes in: the name of a model. Goes out: a function without arguments that runs one step, or the
-reason why there is none. JAX starts from the parameters and inputs of the PyTorch problem, and its
-first loss is compared with PyTorch's, so that both time the same step.
+Comes in: a problem, or for JAX the name of a model. Goes out: a function without arguments that
+runs one step; `Absent` says why there is none. JAX starts from the parameters and inputs of the
+PyTorch problem, and its first loss must equal PyTorch's, so that both time the same step.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ def jitted(
 ) -> Step:
     """A step under jax.jit, which starts from the parameters and inputs of a problem.
 
-    `update` is SGD with a rate of 0.01, Adam or AdamW with 0.001, or none. A step `waits` for its
-    own end, or its result is there before it is computed.
+    `update` is SGD with a rate of 0.01, Adam or AdamW with 0.001, or none. Unless it `waits`, a
+    step returns before its result is computed.
     """
     if importlib.util.find_spec("jax") is None:
         raise Absent("jax is not installed")
     import jax
 
-    jax.config.update("jax_platforms", platform)  # where there is a GPU it would run on that
+    jax.config.update("jax_platforms", platform)  # by default it would run on a GPU, if any
 
     parameters = {key: jax.numpy.asarray(value) for key, value in problem.arrays().items()}
     inputs = [jax.numpy.asarray(x.numpy()) for x in problem.inputs]
@@ -96,7 +96,7 @@ def jitted(
 
 
 def _stepper(loss: Callable[..., Any], update: str, parameters: Any) -> tuple[Any, Any]:
-    """A compiled step and its first state: parameters, and what the optimizer keeps of them."""
+    """A compiled step and its initial state: parameters and optimizer state."""
     import jax
     from jax import numpy as jnp
 

@@ -1,7 +1,7 @@
-"""A training problem: a loss, its inputs, its parameters and what a step does with them.
+"""A training problem: a loss, its inputs, its parameters and how a step updates them.
 
 Comes in: a library with PyTorch's names (torch or tapegrad) and a loss written with it. Goes out: a
-`Problem`, whose `step` the benchmarks time and the tests compare. Numbers are drawn by NumPy, so a
+`Problem`, whose `step` the benchmarks time and the tests compare. NumPy draws the numbers, so a
 problem starts from the same state in every library.
 """
 
@@ -17,9 +17,9 @@ Parameters = dict[str, Any]
 
 
 class Problem:
-    """One training step, or forward and backward where no optimizer is given.
+    """One training step, or forward and backward if no optimizer is given.
 
-    `change` works on the gradients before the optimizer does (clipping).
+    `change` modifies the gradients before the optimizer uses them (clipping).
     """
 
     def __init__(
@@ -62,20 +62,20 @@ def generator() -> np.random.Generator:
 
 
 def normal(lib: ModuleType, *shape: int, seed: int = 1) -> Any:
-    """A tensor of normal numbers that are the same in every library."""
+    """A tensor of normal random numbers, the same in every library."""
     return lib.tensor(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
 
 
 def leaf(lib: ModuleType, *shape: int, seed: int, scale: float = 1.0) -> Any:
-    """A tensor of normal numbers that requires a gradient."""
+    """A tensor of normal random numbers that requires a gradient."""
     return (normal(lib, *shape, seed=seed) * scale).detach().requires_grad_(True)
 
 
 def filled(lib: ModuleType, model: Any) -> Parameters:
-    """The parameters of a model by name, filled with numbers that are the same in every library.
+    """The parameters of a model by name, filled with the same numbers in every library.
 
-    Matrices get normal numbers over the root of their inputs, biases zero; the weights of norms
-    keep their ones.
+    Weights of two or more dimensions get normal numbers divided by the root of their fan-in, biases
+    zeros; the weights of norms keep their ones.
     """
     rng = np.random.default_rng(0)
     parameters = dict(model.named_parameters())

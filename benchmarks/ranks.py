@@ -1,15 +1,15 @@
-"""Data parallelism over ranks: how much of a step is communication, beside PyTorch's DDP with gloo.
+"""Data parallelism over ranks: the cost of communication in a step, with PyTorch's DDP over gloo.
 
-`python -m benchmarks ranks` starts jobs of 1 to 16 ranks of one thread each, as far as there are
+`python -m benchmarks ranks` starts jobs of 1 to 16 ranks of one thread each, up to the number of
 cores. Each rank has its own batch, so that the work of a rank stays the same (weak scaling).
 Efficiency is the time of a step of the same ranks without collectives, divided by the time with
-them: contention for memory is in both. The two kinds of steps alternate, all ranks begin a step
+them: both include contention for memory. The two kinds of steps alternate, all ranks begin a step
 together, and it ends when the slowest has ended; a line is a median over steps. "hidden" is the
-part of the communication that ran while the slowest rank computed: the one whose collectives take
-the shortest time, because the others have come before it. What it waits makes the step longer; a
-faster rank waits whether messages take time or not. "predicted" is what `scale` says of the
-step with collectives, for the latency and bandwidth of messages between two ranks. Numbers after
-the name (`python -m benchmarks ranks 2 8`) choose how many ranks there are.
+share of the communication that ran while the slowest rank computed. This is the rank with the
+shortest collectives, because the others arrive before it. Its waiting makes the step longer; a
+faster rank waits whether messages take time or not. "predicted" is the time that `scale` predicts
+for the step with collectives, from the latency and bandwidth of messages between two ranks. Numbers
+after the name (`python -m benchmarks ranks 2 8`) set the numbers of ranks.
 `mpiexec -n 4 python -m benchmarks.ranks picture step.svg` draws a step of four ranks.
 """
 
@@ -30,9 +30,9 @@ from typing import Any
 
 from .measure import Report
 
-#: steps of each kind that are timed, after some that are not
+#: the number of timed steps of each kind, and of untimed ones before them
 STEPS, WARM_UP = 20, 4
-#: numbers of ranks; the first job also measures how fast messages are
+#: numbers of ranks; the first job also measures latency and bandwidth
 SIZES = (2, 1, 4, 8, 16)
 
 
@@ -63,7 +63,7 @@ def mlp(lib: ModuleType) -> tuple[Any, tuple[Any, ...], Callable[..., Any]]:
 
 
 def small(lib: ModuleType) -> tuple[Any, tuple[Any, ...], Callable[..., Any]]:
-    """784-256-10, 64 rows for each rank: what a call costs."""
+    """784-256-10, 64 rows for each rank: the overhead of calls."""
     from .problems import normal
 
     nn = lib.nn
@@ -140,7 +140,7 @@ def _torch(size: int) -> dict[str, Any]:
 def _steps(
     lib: ModuleType, make: Callable[..., Any], parallel: Callable[[Any], Any]
 ) -> list[Callable[[], Any]]:
-    """A training step without collectives, and the same with them."""
+    """A training step without collectives, and one with them."""
     steps: list[Callable[[], Any]] = []
     for together in (False, True):
         model, inputs, loss = make(lib)
@@ -163,7 +163,7 @@ def _steps(
 def _pair(
     steps: Sequence[Callable[[], Any]], lib: ModuleType, dist: ModuleType
 ) -> dict[str, float]:
-    """Milliseconds of steps without and with collectives, until the slowest rank has ended."""
+    """Median milliseconds of steps without and with collectives, until the slowest rank ends."""
     times: list[list[float]] = []
     for _ in range(WARM_UP + STEPS):
         times.append([])
@@ -179,7 +179,7 @@ def _pair(
 
 
 def torch_rank(out: str) -> None:
-    """Time all models in this rank of PyTorch's; the first one writes what the slowest took."""
+    """Time all models in this rank of a PyTorch job; rank 0 writes the times of the slowest."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -196,7 +196,7 @@ def torch_rank(out: str) -> None:
 
 
 def rank(out: str) -> None:
-    """Time all models in this rank; the first one writes what the slowest took."""
+    """Time all models in this rank; rank 0 writes the times of the slowest."""
     import tapegrad as tg
     import tapegrad.distributed as dist
     from tapegrad.distributed.process_group import background
@@ -209,7 +209,7 @@ def rank(out: str) -> None:
     for name, make in MODELS.items():
         steps = [tg.compile(step) for step in _steps(tg, make, DistributedDataParallel)]
         result = found[name] = _pair(steps, tg, dist)
-        dist.barrier()  # all ranks time their kernels at once, as in a step
+        dist.barrier()  # all ranks time their kernels at the same time, as in a step
         (guess,) = steps[1].scale(
             [dist.get_world_size()], latency, bandwidth, overlap=background().threaded
         )
@@ -238,7 +238,7 @@ def _everybody(mine: Any) -> list[Any]:
 
 
 def _hidden(step: Callable[[], Any]) -> float:
-    """The part of a step's communication that ran while the slowest rank computed."""
+    """The share of a step's communication that ran while the slowest rank computed."""
     ranks = _everybody(_timeline(step))
     slowest = min(ranks, key=lambda one: one.communication)
     hidden: float = slowest.since_arrival(*ranks).hidden
@@ -246,7 +246,7 @@ def _hidden(step: Callable[[], Any]) -> float:
 
 
 def _network() -> tuple[float, float]:
-    """Seconds that a small message takes, and bytes a second of a large one, between two ranks."""
+    """Seconds of an all-reduce of one element, and bytes per second of one of 16 MiB."""
     import tapegrad as tg
     import tapegrad.distributed as dist
 

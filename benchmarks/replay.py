@@ -1,7 +1,7 @@
 """Compiled training steps against torch eager, torch.compile and jax.jit: the main table.
 
-Every row is timed with all libraries taking turns in one process. What one process cannot tell
-(the first calls with a fresh cache, peak memory) is measured in processes of its own, `child.py`.
+For every row, all libraries take turns in one process. What needs a fresh process (the first calls
+with an empty cache, peak memory) is measured by `child.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .models import MODELS, tiny_chain, tiny_step
 from .peers import Absent, compiled_by_jax, compiled_by_torch
 from .problems import Problem, normal
 
-#: model: (replay / best peer, eager / torch eager), at most
+#: the largest (replay / best peer, eager / torch eager) of each model
 TARGETS = {
     "MLP": (0.8, 0.8),
     "CNN": (0.6, 1.0),
@@ -47,7 +47,7 @@ def compiled(problem: Problem, **options: Any) -> tuple[Any, Callable[[], Any]]:
 
 
 def candidates(name: str) -> tuple[dict[str, Callable[[], Any]], Any]:
-    """What is timed for a model, and the compiled function."""
+    """The functions to time for a model, and the compiled one."""
     step, replay = compiled(MODELS[name](tapegrad))
     found: dict[str, Callable[[], Any]] = {"torch eager": MODELS[name](torch)}
     peers = {
@@ -92,7 +92,7 @@ def measure_models(report: Report, rounds: int = 8) -> None:
 
 
 def child(*arguments: str, **environment: str) -> list[float]:
-    """The numbers that `child.py` prints in a process of its own."""
+    """The numbers that `child.py` prints in a fresh process."""
     command = [sys.executable, "-m", "benchmarks.child", *arguments]
     output = subprocess.check_output(command, env={**os.environ, **environment}, text=True)
     return [float(word) for word in output.splitlines()[-1].split()]

@@ -1,10 +1,10 @@
 """Eager operations on 10 to 1,000 elements against PyTorch, on one thread.
 
-`python -m benchmarks small` measures the families of `small_cases.py`, forward and with backward;
-`--family=products` only those with such a name, `--only=cat` only such operations, `--all` prints
-every operation instead of the slowest. Each library runs in a process of its own, in turn; a time
-is that of the fastest of many blocks of calls, in all turns. A family's geometric mean should be at
-most `MEAN` of PyTorch's time, and no operation above `WORST` of it; a training step at most `STEP`.
+`python -m benchmarks small` measures the families of `small_cases.py`, forward and with backward.
+`--family=products` selects families and `--only=cat` operations by a part of their name; `--all`
+prints every operation instead of the slowest. Libraries take turns, each in a process of its own; a
+time is that of the fastest of many blocks of calls, over all turns. Relative to PyTorch's time, the
+geometric mean of a family should be at most `MEAN`, an operation `WORST`, a training step `STEP`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MEAN, WORST = 1.0, 1.5
 TURNS = 2
 #: seconds for each operation, size and direction in a turn
 SECONDS = 0.015
-#: how many operations are printed of each family
+#: the number of operations printed for each family
 SHOWN = 6
 
 

@@ -1,4 +1,4 @@
-"""Operations on small tensors, written once for PyTorch and tapegrad, and how one is timed.
+"""Operations on small tensors, written once for PyTorch and tapegrad, and their timing.
 
 Comes in: a library, a family and a number of elements. Goes out: seconds of each operation, forward
 alone and forward with backward, and of whole training steps. `grow_child.py` calls `measured` and
@@ -19,10 +19,10 @@ from .problems import generator, normal
 
 SIZES = (10, 100, 1000)
 
-#: rows of a matrix with that many elements
+#: the number of rows of a matrix, by its number of elements
 ROWS = {10: 2, 100: 10, 1000: 20}
 
-#: training steps that spend their time between operations, among those of `grow_models.py`
+#: training steps of `grow_models.py` that spend their time between operations
 STEPS = (
     "logistic regression",
     "PINN, second derivatives",
@@ -36,7 +36,7 @@ FORWARD, BACKWARD = "forward", "forward+backward"
 
 
 class Case(NamedTuple):
-    """One operation: its inputs, of which floating ones are differentiated, and the call."""
+    """One operation: the call, its inputs (floating ones are differentiated), its parameters."""
 
     call: Callable[..., Any]
     inputs: tuple[Any, ...]
@@ -257,7 +257,7 @@ def _backward(lib: ModuleType, case: Case) -> Callable[[], Any]:
 
 
 def _fastest(run: Callable[[], Any], seconds: float) -> float:
-    """Seconds of a call in the fastest of many blocks, each about a millisecond long."""
+    """Seconds of a call in the fastest of many blocks of about a millisecond each."""
     for _ in range(5):
         run()
     start = time.perf_counter()

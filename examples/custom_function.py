@@ -1,7 +1,7 @@
-"""A function with a gradient of its own: the straight-through estimator, used to train.
+"""A function with its own gradient: training with the straight-through estimator.
 
-The hidden layer of this network answers only yes or no. The derivative of a step is zero almost
-everywhere, so backward pretends that it was the identity near zero.
+The hidden layer of this network outputs only 0 or 1. The derivative of a step function is zero
+almost everywhere, so backward uses the derivative of the identity near zero.
 """
 
 import argparse
@@ -24,7 +24,7 @@ class Binarize(torch.autograd.Function):
 
 
 class Cube(torch.autograd.Function):
-    """A gradient that is the true one, to show how it is checked."""
+    """A function with an exact gradient, to show how to check it."""
 
     @staticmethod
     def forward(ctx, x):

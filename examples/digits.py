@@ -37,7 +37,7 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.steps)
 
-    @torch.compile  # without this line, the same in eager mode
+    @torch.compile  # without this line, the step runs in eager mode
     def train_step(x, y):
         optimizer.zero_grad()
         loss = F.cross_entropy(model(x), y)

@@ -1,7 +1,7 @@
-"""The classifier of handwritten digits, trained by several processes together.
+"""The classifier of handwritten digits, trained by several processes.
 
 Start it with `tapegrad launch -n 2 examples/digits_ranks.py`. With `--restarts 3` after `-n 2` and
-`--checkpoints folder` at the end, a training that fails goes on from its last epoch.
+`--checkpoints folder` at the end, a training that fails resumes after its last saved epoch.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def main():
 
     dist.init_process_group("mpi")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(rank)  # each rank drops other neurons; weights come from the first
+    torch.manual_seed(rank)  # dropout differs between ranks; the weights are those of rank 0
 
     images, labels = load_digits()
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
@@ -34,7 +34,7 @@ def main():
     sampler = DistributedSampler(data, shuffle=True)
     loader = DataLoader(data, batch_size=64 // ranks, sampler=sampler, drop_last=True)
 
-    # Batch norm takes the statistics of all ranks' batches.
+    # Batch norm uses the statistics of all ranks' batches.
     model = DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(Net()))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.epochs)

@@ -1,4 +1,4 @@
-"""The character-level transformer, trained by several processes that share the optimizer's state.
+"""The character-level transformer, trained by several processes that shard the optimizer's state.
 
 Start it with `tapegrad launch -n 2 examples/gpt_ranks.py`.
 """
@@ -23,7 +23,7 @@ def main():
 
     dist.init_process_group("mpi")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(rank)  # each rank draws other batches; weights come from the first
+    torch.manual_seed(rank)  # batches differ between ranks; the weights are those of rank 0
 
     text = load_text()
     chars = sorted(set(text))
@@ -31,7 +31,7 @@ def main():
     data = torch.tensor([stoi[c] for c in text])
 
     model = DistributedDataParallel(GPT(len(chars)))
-    # Each rank keeps AdamW's averages for its part of the parameters.
+    # Each rank keeps AdamW's averages for its shard of the parameters.
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=3e-3)
 
     def get_batch():

@@ -1,6 +1,6 @@
-"""Poisson's equation on a square, solved by a network that sees nothing but the equation.
+"""Poisson's equation on a square, solved by a network that is trained on the equation alone.
 
--u_xx - u_yy = 2 π² sin(πx) sin(πy), with u = 0 around; the solution is sin(πx) sin(πy).
+-u_xx - u_yy = 2 π² sin(πx) sin(πy), with u = 0 on the boundary; its solution is sin(πx) sin(πy).
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main():
         u = model(torch.cat([x, y], dim=1))
         laplacian = gradient(gradient(u, x), x) + gradient(gradient(u, y), y)
         inside = ((laplacian + 2 * PI**2 * exact(x, y)) ** 2).mean()
-        # Each point moved to the four sides in turn.
+        # Each point projected onto each of the four sides.
         sides = [
             torch.cat(pair, dim=1) for i in (0, 1) for pair in ((x * 0 + i, y), (x, y * 0 + i))
         ]

@@ -1,4 +1,4 @@
-"""A variational autoencoder of handwritten digits; draws new ones in letters."""
+"""A variational autoencoder of handwritten digits; prints new ones as text."""
 
 import argparse
 
@@ -40,7 +40,7 @@ def loss_function(recon_x, x, mu, logvar):
 
 
 def draw(images):
-    """Images beside each other; a darker pixel is a heavier letter."""
+    """Print images side by side; a larger value is a denser character."""
     shades = " .:-=+*#%@"
     for row in range(8):
         line = "   ".join(

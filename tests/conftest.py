@@ -12,12 +12,12 @@ import pytest
 import thinning
 from hypothesis import settings
 
-# A process that a shell started in the background ignores interrupts, and so would all that tests
-# start.
+# A process that a shell started in the background ignores interrupts, and so would the processes
+# that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: how long something takes is no part of what a test sees
+#: no messages about slow compilations: they depend on timing
 os.environ.setdefault("TAPEGRAD_QUIET", "1")
 
 settings.register_profile("default", deadline=None, max_examples=60, print_blob=True)
@@ -27,7 +27,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # -- thinned runs ------------------------------------------------------------------------------
 
-#: the seed, and what is left out, as pytest keeps them for a run
+#: stash keys of the seed and of the number of left out cases
 SEED = pytest.StashKey[str]()
 LEFT_OUT = pytest.StashKey[int]()
 
@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     asked = config.getoption("--thin")
-    # A worker of xdist gets the seed from the process that started it.
+    # A worker of pytest-xdist gets the seed from the process that started it.
     given = getattr(config, "workerinput", {}).get("seed")
     seed = None if asked is None else given or asked or thinning.commit()
     thinning.set_seed(seed)
@@ -105,7 +105,7 @@ def _has_gpu() -> bool:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let the numbers that a test draws follow from its name: one that fails, fails again."""
+    """Seed the random generator from the test's name, so that a failure is reproducible."""
     import tapegrad
 
     tapegrad.manual_seed(zlib.crc32(item.nodeid.encode()))
@@ -113,13 +113,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(params=["cuda", "cupy"])
 def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU: the real one, or a stand-in where there is none; kernels of our own, or CuPy's."""
+    """A GPU, or a stand-in if there is none; with tapegrad's own kernels, or CuPy's."""
     from tapegrad.core import acceleration
     from tapegrad.replay.cuda.target import CUDA
     from tapegrad.replay.use.eager import Native
 
     if not _has_gpu():
-        # Tests of this file alone do not have these beside them.
+        # Imported here: where this file is used alone, these modules are absent.
         import stand_in_cupy
         import stand_in_grids
 
@@ -129,5 +129,5 @@ def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(CUDA, "missing", lambda target: None)
     if request.param == "cupy":
         monkeypatch.setattr(CUDA, "missing", lambda target: "not wanted in this test")
-    # One that knows no forms: those of the last test may be of another GPU.
+    # A new accelerator without forms: those of the last test may belong to another GPU.
     monkeypatch.setattr(acceleration, "_accelerator", Native())

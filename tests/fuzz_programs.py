@@ -1,10 +1,10 @@
-"""Random programs as Python text: what `fuzz_replay.py` runs eagerly and compiled.
+"""Random programs as Python text, which `fuzz_replay.py` runs eagerly and compiled.
 
 A program is a list of lines over the arguments `x0..x2` and `i0` (integers), the captured
 parameters `p0..p1`, the captured buffer `b0` and constants `k0...`. Lines are drawn from a seed; a
-drawn line is kept when it runs on the values made so far. As text, a failing program can be cut
-down line by line and read. Programs with surroundings (`fuzz_surroundings.py`) also read and change
-Python state, and their arguments share memory with other tensors.
+drawn line is kept if it runs on the values made so far. As text, a failing program can be reduced
+line by line and read. Programs with surroundings (`fuzz_surroundings.py`) also read and change
+Python state, and their arguments may share memory with other tensors.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from tapegrad.ops import TABLE
 from tapegrad.ops.table import In
 from tapegrad.testing import make_arguments
 
-#: operations that a capture refuses, and those that give no tensor to go on with
+#: operations that a capture refuses, and those that return no tensor for later lines
 REFUSED = {
     *("allclose", "argwhere", "equal", "has_inf", "has_nan", "isclose", "masked_select", "nonzero"),
     "nn.functional.one_hot",
 }
 USABLE = [name for name in NAMES if name not in REFUSED]
 
-#: what a line may raise that does not fit the values so far
+#: exceptions of a line that does not fit the values so far
 FAILURES = (
     *(ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration),
     *(TypeError, ValueError),
@@ -65,7 +65,7 @@ LARGEST = 1500
 INTEGERS = "i0"
 ARGUMENTS, PARAMETERS, BUFFERS = ("x0", "x1", "x2", INTEGERS), ("p0", "p1"), ("b0",)
 
-#: how an argument lies in memory, as code on an array `a` whose sides are twice as long
+#: memory layouts of an argument, as code on an array `a` whose sides are twice as long
 LAYOUTS = {
     "plain": "a[tuple(slice(n) for n in shape)].copy()",
     "turned": "a[tuple(slice(n) for n in shape)].copy(order='F')",
@@ -136,7 +136,7 @@ def choices(text: str) -> list[str]:
     return [part.strip() for line in text.strip().splitlines() for part in line.split("|")]
 
 
-# `a | b` on masks is not among the lines, so that the bar can separate them.
+# No line uses `a | b` on masks, so that the bar can separate lines.
 PURE, PAIRS, REDUCED, VIEWED = map(choices, (UNARY, BINARY, REDUCTIONS, VIEWS))
 CHANGED, STATES, DYNAMIC = choices(CHANGES), choices(STATE), choices(WITH_INTEGERS)
 READING, STEADY, UNSTEADY = map(choices, (READS, EFFECTS, UNSTEADY_EFFECTS))
@@ -155,7 +155,7 @@ def fit(x: Tensor, shape: tuple[int, ...], low: float, high: float, ramp: Any = 
 
 
 class Program:
-    """Lines of a program with its constants and the shapes of its tensors."""
+    """The lines of a program, its constants, and the shapes of its tensors."""
 
     def __init__(self, seed: int, shapes: dict[str, tuple[int, ...]]) -> None:
         self.seed = seed
@@ -164,17 +164,17 @@ class Program:
         self.constants: dict[str, Any] = {}
         self.results: list[str] = []
         self.layouts: dict[str, str] = {}
-        self.update = False  # parameters after backward
-        self.accumulates = False  # gradients from call to call
-        self.spoilt = False  # by NaN and Inf, after the recordings
-        self.outside = False  # backward is called by the caller
+        self.update = False  # whether it updates parameters after backward
+        self.accumulates = False  # whether it adds gradients from call to call
+        self.spoilt = False  # whether arguments have NaN and Inf, after the recordings
+        self.outside = False  # whether the caller calls backward
         self.ending = (
-            ""  # of the backward pass: "retain" its graph, return its "mapping" or "gradients"
+            ""  # of the backward call: "retain" its graph, return its "mapping" or "gradients"
         )
         self.surroundings: Surroundings | None = None
 
     def names(self) -> dict[str, Any]:
-        """What the text of the program may name, without arguments and state."""
+        """The names that the program's text may use, without arguments and state."""
         functions = {"tg": tg, "nn": nn, "np": np, "F": nn.functional, "OPS": TABLE, "fit": fit}
         functions |= {m.__name__: m for m in (collections, contextlib, dataclasses, functools)}
         constants = {
@@ -188,7 +188,7 @@ class Program:
         return ARGUMENTS + (self.surroundings.extra if self.surroundings else ())
 
     def without(self, number: int) -> Program:
-        """The program less one line, and less the lines that need what it made."""
+        """The program without a line, and without the lines that need its results."""
         made = copy.copy(self)
         made.lines = []
         lost: set[str] = set()
@@ -215,7 +215,7 @@ class Program:
         return "\n".join([*self._head(), *body])
 
     def _head(self) -> list[str]:
-        """The line that names the arguments, and those that unpack them."""
+        """The `def` line, and the lines that unpack the arguments."""
         names = ", ".join(self.arguments)
         batch = self.surroundings.batch if self.surroundings is not None else ""
         if not batch:
@@ -275,7 +275,7 @@ class Program:
 
 
 def binds(line: str, name: str) -> bool:
-    """Whether a line gives a name another value."""
+    """Whether a line assigns to a name."""
     return re.match(rf"{name} [-+*]?= ", line) is not None
 
 
@@ -286,11 +286,11 @@ def targets(line: str) -> set[str]:
 
 
 class Writer:
-    """Draws lines, keeping those that run."""
+    """Draws lines and keeps those that run."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.prefix = ""  # of the line that is being written
+        self.prefix = ""  # of the line being written
         side = [self.random.choice([1, 2, 3, 4, 5, 7, 16]) for _ in range(3)]
         a, b, c = side
         if self.random.random() < 0.08:
@@ -312,7 +312,7 @@ class Writer:
     # -- picking -----------------------------------------------------------------------------
 
     def pick(self, fits: Callable[[Tensor], Any] = lambda x: True) -> str | None:
-        """The name of a floating value with elements; recent ones are likelier."""
+        """The name of a nonempty floating value; recent values are likelier."""
         usable = [
             n
             for n in self.values
@@ -327,7 +327,7 @@ class Writer:
         return self.random.choice(recent)
 
     def has_a_history(self, name: str) -> bool:
-        """Not one of several views that one call returned, after a change in place."""
+        """False for one of several views that one call returned, after an in-place change."""
         try:
             return self.scope[name].requires_grad is not None
         except RuntimeError:
@@ -355,7 +355,7 @@ class Writer:
         return name
 
     def bind(self, expression: str) -> bool:
-        """Bind the tensors that an expression gives, if it runs."""
+        """Bind the tensors that an expression returns, if it runs."""
         try:
             value = eval(expression, self.scope)
         except FAILURES:
@@ -373,7 +373,7 @@ class Writer:
         return True
 
     def run(self, line: str) -> bool:
-        """Run a line that changes something, if it runs."""
+        """Add a line that changes something, if it runs."""
         try:
             exec(line, self.scope)
         except FAILURES:
@@ -433,7 +433,7 @@ class Writer:
         )
 
     def of_table(self) -> bool:
-        """Any operation of the table, its floating arguments made of values so far."""
+        """Any operation of the op table, its floating arguments made from values so far."""
         name = self.random.choice(USABLE)
         samples = TABLE[name].samples
         assert samples is not None
@@ -471,7 +471,7 @@ class Writer:
         return self.run(self.random.choice(CHANGED).format(x, self.partner(x)))
 
     def dynamic(self) -> bool:
-        """Something with the integers that are given in every call."""
+        """A line that uses the integer argument."""
         x = self.pick(lambda x: x.ndim)
         return x is not None and self.bind(self.random.choice(DYNAMIC).format(x, **self.dims(x)))
 
@@ -496,7 +496,7 @@ class Writer:
         return x is not None and self.bind(self.random.choice(forms).format(x, d))
 
     def kinds(self) -> dict[Callable[[], bool], int]:
-        """The kinds of lines, and how often each is tried."""
+        """The kinds of lines and their weights."""
         return {
             self.unary: 6, self.binary: 6, self.reduction: 5, self.view: 6, self.product: 2,
             self.indexed: 3, self.of_table: 7, self.change: 4, self.state: 1, self.gradient: 2,
@@ -525,7 +525,7 @@ class Writer:
 
 
 class SurroundedWriter(Writer):
-    """Draws programs that read and change Python state, and how they are called."""
+    """Draws programs that read and change Python state, and their surroundings."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -543,7 +543,7 @@ class SurroundedWriter(Writer):
                 self._place(name, ARGUMENTS[:i])
 
     def _place(self, name: str, earlier: tuple[str, ...]) -> None:
-        """Draw where an argument lies in memory."""
+        """Draw the two origins of an argument and their pattern."""
         rng = self.random
         others = [*earlier, *PARAMETERS, *BUFFERS]
         origins = []
@@ -579,7 +579,7 @@ class SurroundedWriter(Writer):
         return self.bind(self.random.choice(RISKY).format(x))
 
     def of_extra(self) -> bool:
-        """A line with an array or a number among the arguments."""
+        """A line that uses the array or number argument."""
         x = self.pick(lambda x: x.ndim)
         extra = [n for n in self.around.extra if n in OF_EXTRA]
         if x is None or not extra:
@@ -623,7 +623,7 @@ class SurroundedWriter(Writer):
             # PyTorch refuses views that are taken and written to without gradients.
             around.without_grad = calls_of(rng.choice(PATTERNS[1:]))
         around.caller = rng.choice(CALLERS)
-        # What backward has saved, and so must not be changed before it, is not the same everywhere.
+        # Eager and compiled calls save different values, which nobody may change before backward.
         around.writes = rng.random() < 0.15 and around.caller != "late"
         if rng.random() < 0.15:
             around.batch = rng.choice(["list", "dict", "record"])
@@ -641,7 +641,7 @@ def integers(shape: tuple[int, ...], seed: int) -> Tensor:
 
 
 def laid_out(array: Any, layout: str) -> Any:
-    """The same numbers in another layout."""
+    """The same values in another layout."""
     shape = array.shape
     a = np.zeros([2 * n for n in shape], array.dtype)
     view = eval(LAYOUTS[layout], {"a": a, "shape": shape})
@@ -650,7 +650,7 @@ def laid_out(array: Any, layout: str) -> Any:
 
 
 def sane(t: Tensor) -> bool:
-    """Small enough to be quick, and of a size that rounding leaves alone."""
+    """Whether it is small enough to be quick, with finite values below 1000 in magnitude."""
     if not 0 < t.numel() <= LARGEST:
         return t.numel() == 0
     values = t.detach().float().numpy()

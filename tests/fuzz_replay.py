@@ -1,10 +1,10 @@
 """Random programs, eager against compiled: `python tests/fuzz_replay.py --count 20000`.
 
-`check(program)` runs a program of `fuzz_programs.py` twice on equal data and state, plainly and
-compiled, over recordings and replays, and compares everything that can be seen afterwards: results,
-arguments and what they are views of, parameters, gradients, buffers, Python state, exceptions.
-Prints each failure, cut down to the lines and surroundings that it needs. With `--device cuda` it
-compares the CPU with a GPU, eager and compiled.
+`check(program)` runs a program of `fuzz_programs.py` twice on equal data and state, eagerly and
+compiled, through recordings and replays, and compares everything observable after each call:
+results, arguments and their bases, parameters, gradients, buffers, Python state, exceptions. Prints
+each failure, reduced to the lines and surroundings that it needs. With `--device cuda` it compares
+the CPU with a GPU, eager and compiled.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from tapegrad.core.tensor import Tensor
 from tapegrad.replay.cpu import pool, tuning
 
 CALLS = 5
-#: what programs are compiled for
+#: the backend that programs are compiled for
 BACKEND = "native"
-#: where the programs run that are compared with eager ones on the CPU
+#: the device of the runs that are compared with eager runs on the CPU
 DEVICE = os.environ.get("FUZZ_DEVICE", "cpu")
-#: bytes that they may take for values, if there is a limit
+#: most bytes for the values of a compiled program; None for no limit
 MEMORY: int | None = None
 TOLERANCE = 5e-4
 EAGERLY = "runs eagerly"
 OUTCOMES = ("same", "refused", "invalid", "unstable", "not replayed", "different", "crashed")
-#: a program that takes longer, in seconds, hangs
+#: seconds after which a program counts as hanging
 PATIENCE = 120
 #: indices that are out of range, or make a divisor zero
 BAD = (10_000, -10_000, 3)
@@ -65,11 +65,11 @@ class Difference(AssertionError):
 
 
 class Inexact(Difference):
-    """They disagree in numbers, as roundings could explain."""
+    """They disagree only in values, possibly because of rounding."""
 
 
 class Run:
-    """One run of a program, plain or compiled, with data and state of its own."""
+    """One run of a program, eager or compiled, with its own data and state."""
 
     def __init__(
         self, program: Program, compiles: bool, nudge: float = 0.0, device: str = "cpu"
@@ -79,7 +79,7 @@ class Run:
         self.around = program.surroundings or Surroundings()
         self.calls = CALLS if program.surroundings is None else SURROUNDED_CALLS
         self.refusals: list[str] = []
-        self.failed = 0  # calls
+        self.failed = 0  # number of calls that raised
         self.origins = Origins(self.around)
         names = program.names() | {"compile": self.compile}
         self.scope = scope = {name: self.moved(value) for name, value in names.items()}
@@ -100,17 +100,17 @@ class Run:
         return tg.compile(function, backend=BACKEND, memory=MEMORY)
 
     def moved(self, value: Any) -> Any:
-        """A tensor where the program runs; anything else as it is."""
+        """A tensor on the program's device; anything else unchanged."""
         is_elsewhere = isinstance(value, Tensor) and value.device != self.device
         return value.to(self.device) if is_elsewhere else value
 
     @property
     def replays(self) -> int:
-        """How often a call of the program itself was replayed."""
+        """The number of replayed calls of the program itself."""
         return sum(replay.count for replay in getattr(self.function, "replays", ()))
 
     def observe(self) -> Iterator[dict[str, Any]]:
-        """What each call leaves to be seen, by name."""
+        """The observations after each call, by name."""
         try:
             for call in range(self.calls):
                 with warnings.catch_warnings(record=True) as caught, self.device:
@@ -118,7 +118,7 @@ class Run:
                     seen = self._call(call)
                 self.refusals += [str(w.message) for w in caught if EAGERLY in str(w.message)]
                 yield seen
-                if self.nudge:  # what a value that should be zero has become by rounding
+                if self.nudge:  # like the rounding error of a value that should be zero
                     for name in (*PARAMETERS, *BUFFERS):
                         self.scope[name].detach().numpy()[...] += self.nudge
         finally:
@@ -166,7 +166,7 @@ class Run:
     def _data(self, call: int) -> list[Any]:
         """The arguments of a call."""
         program, made, given = self.program, [], {n: self.scope[n] for n in (*PARAMETERS, "b0")}
-        # A filter with NaN spoils more of the border there: docs/design.md.
+        # In native code NaN in their filters reaches more of the border: see docs/design.md.
         mixes_zeros = any("conv_transpose" in line for line in program.lines)
         for i, name in enumerate(program.arguments):
             seed = 100 * (call + 1) + i
@@ -193,7 +193,7 @@ class Run:
         return made
 
     def _batch(self, given: list[Any]) -> list[Any]:
-        """The arguments as they are passed."""
+        """The arguments in the form in which they are passed."""
         if not self.around.batch:
             return given
         named = dict(zip(self.program.arguments, given, strict=True))
@@ -201,7 +201,7 @@ class Run:
         return [forms[self.around.batch]]
 
     def _finish(self, out: list[Tensor], seen: dict[str, Any]) -> None:
-        """Do what the caller does with the results."""
+        """Use the results as the caller does."""
         caller = self.around.caller
         graded = [o for o in out if o.requires_grad and o.grad_fn is not None]
         if not self.program.outside and caller == "once":
@@ -235,7 +235,7 @@ class Run:
                 seen["write"] = attempt(lambda: out[0].add_(0.5) and None)
 
     def _look(self, name: str, value: Any, seen: dict[str, Any], depth: int = 0) -> None:
-        """Add what can be seen of a value: arrays, and text for all else."""
+        """Add the observable state of a value to `seen`: arrays, and text for anything else."""
         if isinstance(value, Tensor):
             seen[name] = np.array(value.detach().cpu().numpy())
             seen[f"{name}, as a tensor"] = (value.requires_grad, value.is_leaf)
@@ -270,7 +270,7 @@ class Run:
 
 
 def attempt(action: Any) -> Any:
-    """What an action gives, or the name of the exception that it raises."""
+    """The result of an action, or the name of its exception."""
     try:
         return action()
     except FAILURES as error:
@@ -278,7 +278,7 @@ def attempt(action: Any) -> Any:
 
 
 def compare(expected: dict[str, Any], found: dict[str, Any], call: int) -> None:
-    """Raise if two observations differ; numbers are compared last."""
+    """Raise if two observations differ; the values of arrays are compared last."""
     if expected.keys() != found.keys():
         only = sorted(expected.keys() ^ found.keys(), key=lambda name: name != "raised")[:4]
         shown = "\n".join(f"{n}: {expected.get(n)!r}, {found.get(n)!r}" for n in only)
@@ -303,14 +303,14 @@ def check(program: Program) -> tuple[str, list[str]]:
     """Compare eager and compiled calls.
 
     Returns "same", "invalid" (each call raises), "unstable", "refused" (each call ran eagerly) or
-    "not replayed", and the reasons of calls that ran eagerly.
+    "not replayed", and the reasons why calls ran eagerly.
     """
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         pool.set_num_threads(1)
         if program.seed % 3 == 0:
-            # Otherwise programs as small as these are left to one thread.
+            # Without these patches, programs as small as these run on one thread.
             pool.set_num_threads(2 + (program.seed % 2))
             stack.enter_context(mock.patch.object(tuning, "LOOP_WORK_PER_THREAD", 1))
             whole = mock.patch.object(tuning, "MAX_SINGLE_THREAD_PROGRAM_WORK", 0)
@@ -337,14 +337,14 @@ def check(program: Program) -> tuple[str, list[str]]:
 
 
 def reason(text: str) -> str:
-    """Why a call ran eagerly, without what differs from program to program."""
+    """Why a call ran eagerly, without details that differ between programs."""
     text = text.split(f"{EAGERLY}: ", 1)[1]
     text = re.sub(r"\(the function is at.*?\)|, at .*$|\bat [^ ]*:\d+.*$", "", text)
     return re.sub(r"\d+", "#", text).strip()[:90]
 
 
 def unstable(program: Program, expected: list[dict[str, Any]]) -> bool:
-    """Whether a change of the data by a few roundings changes eager results as much."""
+    """Whether perturbing the data by a few rounding errors makes eager results differ too."""
     for nudge in (2e-7, -2e-7, 1e-6, -1e-6):
         nudged = Run(program, False, nudge)
         for call, (a, b) in enumerate(zip(expected, nudged.observe(), strict=True)):
@@ -400,7 +400,7 @@ def fails(program: Program, kind: type[Exception]) -> bool:
 
 
 def trial(seed: int, kind: str = "plain") -> tuple[int, str, str, list[str]]:
-    """Outcome of a seed, the shortest program that fails with what went wrong, and refusals."""
+    """A seed, its outcome, the reduced program and its error if it fails, and refusals."""
     surrounded = kind == "surrounded" or (kind == "mixed" and seed % 4 != 0)
     program = write(seed, surrounded)
     try:
@@ -434,7 +434,7 @@ class Worker:
         other.close()
 
     def give(self, seed: int) -> None:
-        if self.tried == 500:  # memory of so many programs
+        if self.tried == 500:  # so many programs take much memory
             self.stop()
             self._start()
             self.tried = 0
@@ -465,13 +465,13 @@ class Worker:
 
 
 def serve(pipe: Any, kind: str) -> None:
-    """Try the seeds that come, until no more do."""
+    """Try each seed that comes from the pipe."""
     while True:
         pipe.send(trial(pipe.recv(), kind))
 
 
 def outcomes(seeds: Iterator[int], kind: str, jobs: int) -> Iterator[Any]:
-    """The outcomes of seeds, as they come."""
+    """The outcomes of seeds, in the order in which they finish."""
     workers = [Worker(kind) for _ in range(jobs)]
     while True:
         for worker in workers:
@@ -498,7 +498,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="where plain programs are compared")
     options = parser.parse_args()
     if options.device != "cpu":
-        options.kind = "plain"  # what surrounds others lies in memory of the CPU
+        options.kind = "plain"  # surroundings make arguments in CPU memory
         os.environ["FUZZ_DEVICE"] = options.device
     seeds = iter(range(options.first, options.first + options.count))
     counts = Counter(dict.fromkeys(OUTCOMES, 0))

@@ -1,9 +1,9 @@
-"""What surrounds random programs: Python state that changes, arguments that are views, callers.
+"""The surroundings of random programs: changing Python state, arguments that are views, callers.
 
-`Surroundings` belong to a program of `fuzz_programs.py` and say, for every call, how its arguments
-lie in memory, what has changed since the last one, in which mode it is called, and what its caller
-does with the results. All of it is text or plain data, drawn from the seed of the program, so that
-a failing program can be cut down part by part.
+The `Surroundings` of a program of `fuzz_programs.py` define for every call the memory layout of its
+arguments, the changes of state since the last call, the grad mode, and what the caller does with
+the results. All of it is text or plain data, drawn from the seed of the program, so that a failing
+program can be reduced part by part.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import tapegrad as tg
 from tapegrad.core.tensor import Tensor
 
 CALLS = 9
-#: which of two states a call finds: some stay, some return after each other call
+#: which of two states, A or B, each call finds
 PATTERNS = ("AAAAAAAAA", "AAAABBBBA", "ABABABABA", "AAAABAAAB", "AAABBBABA", "ABBBBBBBB")
 
-#: what a program may name, in order: the names that a block binds, and its text
+#: blocks of state that a program may use, in order: the name that a block binds, and its text
 BLOCKS: dict[str, str] = {
     "Config": """
 class Config:
@@ -158,7 +158,7 @@ def second_cell(x):
     store.last = loss.detach()
     return loss""",
 }
-#: names that more than one block binds
+#: other names that blocks bind, with the names of the blocks
 BINDS = {"set_closed": "closed", "detour": "frozen", "Settings": "settings"}
 FUNCTIONS = {
     *("Config", "scaled", "deep", "loop", "branch", "closed", "counted", "Cell"),
@@ -204,7 +204,7 @@ p_detached.mul_(0.99) | p_row.add_(0.01) | store.x = x0 | memory['x'] = x1[:1]
 store.g = p0.grad | memory['g'] = p1.grad | store.b = b0[:1] | p0.grad = None
 store.parts = [{0}.detach(), {{'m': {0}.detach().mean()}}] | b0 = b0 * 0.9
 """
-#: effects that leave another world in every call, or cannot be repeated
+#: effects that make a new world in every call, or cannot be repeated
 UNSTEADY_EFFECTS = """
 store.pair = ({0}.detach(), counter.n) | history[-1:] = [{0}.detach().amax()] | items.reverse()
 rate = 0.5 + rate * 0.5 | config.flag = not config.flag | items[0] = items[0] * 0.5
@@ -229,7 +229,7 @@ OF_NUMBER = """
 {0} ** n0 if n0 == 2 else {0} | {0}[:int(n0)]
 """
 
-#: a state and another one, as statements; what the statements name decides whether they matter
+#: statements for states A and B; they are used if the program reads the names in them
 CHANGES: tuple[tuple[str, str], ...] = (
     ("rate = 1.5", "rate = 0.75"),
     ("rate = 1", "rate = 1.0"),
@@ -294,13 +294,13 @@ CHANGES: tuple[tuple[str, str], ...] = (
     ("b_view = b0[:1]", "b_view = b0[-1:].clone()"),
 )
 
-#: how an argument comes about that has no other tensor to do with
+#: origins of an argument that does not depend on other arguments or captured tensors
 ALONE = (
     *("turned", "with gaps", "backwards", "inside", "rows", "one row", "detached rows"),
     *("transposed", "expanded", "leaf", "rows of a leaf", "of a graph", "kept"),
     *("read-only", "bytes", "tagged", "file", "fed back"),
 )
-#: and one that shares memory with an earlier argument or a captured tensor of its shape
+#: origins of an argument made from an earlier argument or a captured tensor of its shape
 SHARED = {
     "same": "other",
     "all of it": "other[:]",
@@ -314,21 +314,21 @@ CALLERS = ("once", "twice", "late", "grad", "gradients", "never")
 
 
 class Tagged(np.ndarray):
-    """An array of a class of its own."""
+    """A subclass of ndarray."""
 
 
 @dataclass
 class Surroundings:
-    """What is around the calls of a program."""
+    """The surroundings of the calls of a program."""
 
-    #: by argument: a pattern, and its two origins
+    #: for each argument: a pattern and two origins
     origins: dict[str, tuple[str, str, str]] = field(default_factory=dict)
-    #: statements before calls
+    #: the numbers of calls, with statements to run before them
     changes: list[tuple[int, str]] = field(default_factory=list)
     bad: tuple[int, ...] = ()
     without_grad: tuple[int, ...] = ()
     caller: str = "once"
-    writes: bool = False  # the caller, into results
+    writes: bool = False  # whether the caller writes into results
     second: str = ""  # another compiled function, called before some calls
     second_calls: tuple[int, ...] = ()
     extra: tuple[str, ...] = ()  # arguments beyond those of all programs
@@ -336,7 +336,7 @@ class Surroundings:
     batch: str = ""  # how the arguments are passed: one by one, or in a list, dict or record
 
     def shorter(self) -> Iterator[Surroundings]:
-        """The same with less."""
+        """Simpler surroundings, each with one part removed."""
         for i in reversed(range(len(self.changes))):
             yield self._with(changes=self.changes[:i] + self.changes[i + 1 :])
         for name in self.origins:
@@ -377,7 +377,7 @@ class Surroundings:
 
 
 def prelude(text: str) -> str:
-    """The blocks that a text needs, and those that they need."""
+    """The blocks that a text needs, directly or through other blocks."""
     needed: set[str] = set()
     words = set(re.findall(r"\w+", text))
     words |= {BINDS[w] for w in words if w in BINDS}
@@ -395,7 +395,7 @@ def bound(text: str) -> list[str]:
 
 
 def calls_of(pattern: str) -> tuple[int, ...]:
-    """The calls that find the other state."""
+    """The calls that find state B."""
     return tuple(i for i, letter in enumerate(pattern) if letter == "B")
 
 
@@ -426,16 +426,16 @@ def draw_changes(rng: random.Random, text: str) -> list[tuple[int, str]]:
 
 
 class Origins:
-    """Makes the arguments of one run, and keeps what they are made of."""
+    """Makes the arguments of one run, and keeps their bases."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self.surroundings = surroundings
-        self.bases: dict[str, Any] = {}  # what arguments are views of, by name
+        self.bases: dict[str, Any] = {}  # tensors from which arguments are made, by name
         self.results: list[Tensor] = []
         self._files = ExitStack()
 
     def give(self, name: str, values: Any, call: int, captured: dict[str, Tensor]) -> Any:
-        """A tensor of given values, or of those that lie where the argument does."""
+        """A tensor of the given values, or of those in the memory that the argument shares."""
         pattern, first, second = self.surroundings.origins.get(name, ("A" * CALLS, "", ""))
         origin = first if pattern[call] == "A" else second
         if not origin:
@@ -449,7 +449,7 @@ class Origins:
         return getattr(self, "_" + origin.replace(" ", "_").replace("-", "_"))(name, values, call)
 
     def _base(self, name: str, values: Any, **options: Any) -> Any:
-        """A tensor with space for several arguments, which stays for all calls."""
+        """A tensor with space for several arguments, the same one in all calls."""
         if name not in self.bases:
             repeated = np.concatenate([values * 0.9**i for i in range(4)])
             self.bases[name] = tg.tensor(repeated, **options)
@@ -508,9 +508,9 @@ class Origins:
     def _fed_back(self, name: str, values: Any, call: int) -> Any:
         """A result of the last call.
 
-        Detached where a backward pass has used up its history, which is that of the whole call if
-        it was compiled, and where the next call changes it without gradients: PyTorch forbids to
-        look at a view of it then.
+        It is detached if a backward pass has freed its history (of the whole call, if that was
+        compiled), and if some calls run without gradients: after they change it in place, PyTorch
+        refuses to use a view of it.
         """
         spent = self.surroundings.caller in ("once", "grad", "gradients")
         for result in self.results:
@@ -521,7 +521,7 @@ class Origins:
     def close(self) -> None:
         self._files.close()
 
-    # The layouts of all programs.
+    # The layouts that programs without surroundings have too.
 
     def _turned(self, name: str, values: Any, call: int) -> Any:
         return tg.from_numpy(np.asfortranarray(values))

@@ -1,7 +1,7 @@
 """Kills a training with SIGKILL while it saves, again and again: `python tests/kill_saving.py 300`.
 
 A child process saves in a loop and reports every save that has returned. The parent kills it at a
-random moment, and the latest checkpoint must be whole and lack no save that was reported.
+random moment; then the latest checkpoint must be intact and no older than the last reported save.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ while True:
 
 
 def kill_once(folder: str, rng: random.Random) -> int:
-    """One life of the child; returns the last step that it has reported."""
+    """Start the child and kill it; returns the last step that it reported."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", CHILD, folder]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as child:
@@ -54,7 +54,7 @@ def kill_once(folder: str, rng: random.Random) -> int:
 
 
 class Part:
-    """Takes the state that the child has saved."""
+    """Receives the state that the child saved."""
 
     def state_dict(self) -> dict[str, object]:
         return {}
@@ -64,7 +64,7 @@ class Part:
 
 
 def kill(times: int, seed: int = 0) -> dict[str, int]:
-    """Kill so many times; raises where a checkpoint is not as it should be."""
+    """Kill the child `times` times; raises if a checkpoint is wrong."""
     rng = random.Random(seed)
     counts = {"kills": 0, "saves": 0, "leftovers": 0}
     with tempfile.TemporaryDirectory() as folder:

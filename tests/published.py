@@ -1,6 +1,6 @@
-"""Models as people publish them: the files of tests/models, run with tapegrad or with PyTorch.
+"""Models in the form in which they are published, run with tapegrad or with PyTorch.
 
-The files are PyTorch code. With tapegrad the same text runs, changed in its import lines only.
+The files of tests/models are PyTorch code. tapegrad runs the same text; only import lines change.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("sac", {}),
 ]
 
-#: forms that draw random numbers in layers, which PyTorch draws differently
+#: forms whose layers draw random numbers, which differ from PyTorch's
 NOISY: list[tuple[str, dict[str, Any]]] = [
     ("gpt", {"dropout": 0.2}),
     ("gpt", {"dropout": 0.2, "flash": False}),
@@ -56,7 +56,7 @@ NOISY: list[tuple[str, dict[str, Any]]] = [
 
 
 def load(name: str, library: str) -> ModuleType:
-    """The module of a file whose `import torch` means the given library."""
+    """The module of a file, with its imports of torch replaced by the given library."""
     text = (FOLDER / f"{name}.py").read_text()
     if library != "torch":
         text = re.sub(r"^import torch$", f"import {library} as torch", text, flags=re.M)

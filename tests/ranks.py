@@ -1,9 +1,9 @@
-"""Runs functions of a file in several ranks: what the tests of `tapegrad.distributed` share.
+"""Runs functions of a file in several ranks, for the tests of `tapegrad.distributed`.
 
-`run_ranks("distributed/programs.py", 2, ["name", ...])` starts `mpiexec`, in which every rank calls
-the functions one after another and leaves a file that says what each returned. A rank that leaves
-none has not come to its end, and the test fails with everything that was printed. One job runs at a
-time, since ranks that wait take whole cores.
+`run_ranks("distributed/programs.py", 2, ["name", ...])` starts `mpiexec`. Every rank calls the
+functions one after another and writes a file with what each returned. If a rank wrote no file, it
+did not finish, and the test fails with the end of the output. One job runs at a time, since waiting
+ranks occupy whole cores.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ needs_mpi = pytest.mark.skipif(MISSING, reason="needs the mpi extra: pip install
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """One job at a time, also among the processes of pytest."""
+    """Run one job at a time, also across pytest processes."""
     with open(Path(tempfile.gettempdir()) / f"tapegrad-ranks-{os.getuid()}", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of ranks: few threads, since they share the cores."""
+    """The environment of ranks: one thread each, since they share the cores."""
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)]),
@@ -53,7 +53,7 @@ def environment(**more: str) -> dict[str, str]:
 def launch(
     size: int, command: Sequence[str], timeout: float = 120, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in so many ranks, to its end."""
+    """Run a command in `size` ranks and wait for its end."""
     assert MPIEXEC is not None
     with alone():
         return subprocess.run(
@@ -70,7 +70,7 @@ def launch(
 def run_ranks(
     file: str, size: int, names: Sequence[str], timeout: float = 240, **more: str
 ) -> list[dict[str, Any]]:
-    """What functions of a file return in each rank, by name."""
+    """The results of functions of a file in each rank, by name."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(HERE / "ranks.py"), str(HERE / file), folder, *names]
         done = launch(size, command, timeout, **more)
@@ -83,7 +83,7 @@ def run_ranks(
 
 
 def main(path: str, folder: str, names: Sequence[str]) -> None:
-    """One rank: call the functions, leave what they return."""
+    """One rank: call the functions and write their results to a file."""
     spec = importlib.util.spec_from_file_location("programs", path)
     assert spec is not None
     assert spec.loader is not None

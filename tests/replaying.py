@@ -1,4 +1,4 @@
-"""What the tests of compiled functions share: data, comparisons, a network of plain tensors."""
+"""Helpers for tests of compiled functions: data, comparisons, a network of plain tensors."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def replayed(function: Compiled) -> int:
 
 
 def recorded(undo: Any, replay: Any, tensors: Any, result: Any, witness: Any) -> None:
-    """In place of `Undo.back`: a recorded call leaves what the eager run gave."""
+    """Replaces `Undo.back`: a recorded call keeps the results of its eager run."""
 
 
 def callbacks(function: Compiled) -> list[str]:
-    """What runs in NumPy for want of native code; collectives run outside of programs anyway."""
+    """Primitives that run as NumPy callbacks, except collectives, which never are native code."""
     return [
         c.primitive.name
         for replay in function.replays
@@ -47,7 +47,7 @@ def callbacks(function: Compiled) -> list[str]:
 def same_as_eager(
     function: Callable[..., Any], *shapes: tuple[int, ...], calls: int = 5
 ) -> Compiled:
-    """Call the compiled and the plain function on fresh data, and compare."""
+    """Compare the compiled and the plain function on new data in each call."""
     compiled: Compiled = tg.compile(function)
     for i in range(calls):
         given = [randn(*shape, seed=100 * i + j) for j, shape in enumerate(shapes)]
@@ -60,7 +60,7 @@ def same_as_eager(
 
 
 class Mlp:
-    """A network of plain tensors with its training step."""
+    """A network of plain tensors with a training step."""
 
     def __init__(self, *sizes: int, rate: float = 0.1) -> None:
         rng = np.random.default_rng(0)
@@ -101,7 +101,7 @@ def batches(count: int, rows: int = 16, width: int = 24, classes: int = 5) -> It
 
 
 def random_program(seed: int) -> Callable[..., list[Tensor]]:
-    """A function of tensors: arithmetic, reductions, views, products, indices, changes in place."""
+    """A random function of tensors: arithmetic, reductions, views, products, in-place changes."""
 
     def run(*given: Tensor) -> list[Tensor]:
         choose = random.Random(seed)

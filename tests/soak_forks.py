@@ -1,8 +1,8 @@
 """Forks while other threads are busy: `python tests/soak_forks.py 200`.
 
 One thread replays, one runs large eager operations, one compiles new functions, one draws random
-numbers and differentiates; the main thread forks. Each child does all of that at once, also with
-the function that was being compiled, and compares; it must end within 20 seconds.
+numbers and differentiates; the main thread forks. Each child immediately does all of that, also
+with the function that was being compiled, and checks the results; it must end within 20 seconds.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import numpy as np
 
 import tapegrad as tg
 
-#: seconds that a child may take
+#: most seconds for a child
 PATIENCE = 20
 
 
 def wait_for(child: int) -> None:
-    """Wait for a child that ends well; raise if it does not."""
+    """Wait for a child; raise if it fails or hangs."""
     deadline = time.monotonic() + PATIENCE + 5
     while time.monotonic() < deadline:
         found, status = os.waitpid(child, os.WNOHANG)
@@ -120,7 +120,7 @@ def main(count: int) -> None:
                 raise errors[0]
             time.sleep(choose.uniform(0, 0.01))
             with warnings.catch_warnings():
-                # Python 3.12 warns of forks beside threads: that is what is tried here.
+                # Python 3.12 warns about forks in multi-threaded processes; here they are wanted.
                 warnings.filterwarnings("ignore", ".*multi-threaded.*", DeprecationWarning)
                 child = os.fork()
             if child == 0:

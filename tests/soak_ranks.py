@@ -1,8 +1,9 @@
-"""Kills ranks of a training at any moment: `python tests/soak_ranks.py 200`.
+"""Kills ranks of a training at random moments: `python tests/soak_ranks.py 200`.
 
-Each training of 2 to 4 ranks is killed a few times, a random rank at a random moment, and started
-again. Every job must end within `LIMIT` seconds of the kill, with an error that names the rank. At
-the end, the parameters must be those of a training that nobody interrupted, bit for bit.
+A few times, a random rank of a training of 2 to 4 ranks is killed at a random moment, and the
+training is started again. Every job must end within `LIMIT` seconds of the kill, with an error that
+names the rank. At the end, the parameters must equal those of an uninterrupted training bit for
+bit.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from ranks import HERE, alone, environment
 
-#: seconds in which a job ends after a kill
+#: most seconds from a kill to the end of the job
 LIMIT = 10.0
 STEPS = 40
 KILLS_OF_ONE_TRAINING = 4
@@ -38,7 +39,7 @@ def start(folder: Path, size: int, kind: str) -> subprocess.Popen[str]:
 
 
 def finish(folder: Path, size: int, kind: str) -> bytes:
-    """Run a training to its end; the bytes of its parameters."""
+    """Run a training to its end; returns the bytes of its parameters."""
     process = start(folder, size, kind)
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, f"a training ended with {process.returncode}:\n{output}{errors}"
@@ -46,7 +47,7 @@ def finish(folder: Path, size: int, kind: str) -> bytes:
 
 
 def kill(folder: Path, size: int, kind: str, choose: random.Random) -> float | None:
-    """Start a training and kill a rank; how many seconds the job took to end, None if too late."""
+    """Start a training and kill a rank; returns seconds until the job ends, None if too late."""
     process = start(folder, size, kind)
     victim = choose.randrange(size)
     file = folder / f"pid-{victim}"

@@ -1,4 +1,4 @@
-"""Interrupts native programs at any moment: `python tests/soak_signals.py 1000`.
+"""Interrupts native programs at random moments: `python tests/soak_signals.py 1000`.
 
 A timer's handler raises while a loop runs compiled functions and large eager operations on two
 threads. After each interrupt the results of the next calls are compared with those of the first.
@@ -19,12 +19,12 @@ import numpy as np
 
 import tapegrad as tg
 
-#: seconds without an interrupt after which the process says where it hangs, and ends
+#: seconds without an interrupt after which the process dumps its stacks and ends
 PATIENCE = 30
 
 
 class Interrupt(Exception):
-    """What the handler raises."""
+    """Raised by the handler."""
 
 
 def interrupt(number: int, frame: Any) -> None:
@@ -83,7 +83,7 @@ def main(count: int) -> None:
                 other.start()
             faulthandler.dump_traceback_later(PATIENCE, exit=True)
             try:
-                # Workers are asleep after a pause, and spin without.
+                # Worker threads sleep after a pause; without one they still spin.
                 pause, longest = choose.choice(((0, 3e-3), (0.003, 3e-3), (0.003, 3e-4)))
                 turn = choose.randrange(len(functions))
                 time.sleep(pause)

@@ -1,4 +1,4 @@
-"""A stand-in for a GPU: memory, one device, and what the driver says about it.
+"""A stand-in for a GPU: memory, one device, and the driver's calls about it.
 
 A part of the stand-in for CuPy (`stand_in_cupy.py`). The memory is the host's.
 """
@@ -39,7 +39,7 @@ class MemoryPointer:
 
 
 class Device:
-    """The only one."""
+    """The only device."""
 
     def __init__(self, device: Any = 0) -> None:
         self.id = int(device)
@@ -69,7 +69,7 @@ class Device:
 
 
 class Event:
-    """A point in a stream: all work is done when it is recorded."""
+    """A point in a stream; all work before it is already done when it is recorded."""
 
     ptr = 7
 
@@ -92,7 +92,7 @@ def get_elapsed_time(start: Event, end: Event) -> float:
 
 
 class Stream:
-    """A line of work, which is done at once."""
+    """A stream whose work runs immediately."""
 
     null: Stream
     current: ClassVar[list[Stream]] = []
@@ -122,7 +122,7 @@ def get_current_stream(device_id: int = -1) -> Stream:
 
 
 class MemoryHook:
-    """What looks at allocations; the stand-in does not call it."""
+    """A hook of allocations; the stand-in does not call it."""
 
     active: ClassVar[list[MemoryHook]] = []
 
@@ -132,11 +132,11 @@ class MemoryHook:
 
 
 class OutOfMemoryError(Exception):
-    """What the pool raises."""
+    """Raised by the pool."""
 
 
 class Allocator:
-    """Which function gives memory; arrays of the stand-in do not ask for it."""
+    """Holds the allocation function; arrays of the stand-in do not call it."""
 
     def __init__(self) -> None:
         self.function: Any = self._refuse
@@ -156,11 +156,11 @@ ALLOCATOR = Allocator()
 
 
 class CUDARuntimeError(RuntimeError):
-    """What calls of the driver raise."""
+    """Raised by calls of the driver."""
 
 
 class Pool:
-    """The memory pool: what is in use is not counted, but what tests say."""
+    """The memory pool; it does not count the bytes in use, tests set them."""
 
     used, total = 1 << 20, 1 << 21
 

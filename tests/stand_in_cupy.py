@@ -1,16 +1,16 @@
-"""A stand-in for CuPy over host memory, so that code for GPU arrays is tested without a GPU.
+"""A stand-in for CuPy in host memory, so that code for GPU arrays is tested without a GPU.
 
-`modules()` gives the modules `cupy` and `cupyx` with what tapegrad uses of them; the fixture `gpu`
-in `conftest.py` puts them into `sys.modules`. An array is no `np.ndarray` and holds one inside.
-NumPy computes, so results are those of the CPU. What is imitated is what CuPy refuses and where it
-differs:
+`modules()` returns the modules `cupy` and `cupyx` with the parts that tapegrad uses; the fixture
+`gpu` in `conftest.py` puts them into `sys.modules`. An array wraps an `np.ndarray`, its host array,
+and is not one itself. NumPy computes, so results are those of the CPU. The stand-in imitates what
+CuPy refuses and where it differs from NumPy:
 
-- nothing becomes a NumPy array by itself: `np.asarray(x)` raises TypeError, and so does an operand
-  in host memory, except for numbers;
-- reductions give arrays of no dimensions, never NumPy scalars;
+- nothing is converted to a NumPy array implicitly: `np.asarray(x)` raises TypeError, and so does an
+  operand in host memory, except for numbers;
+- reductions return 0-d arrays, never NumPy scalars;
 - integer indices out of range wrap around silently;
-- `flags` knows no `writeable`; there is no `__array_interface__`;
-- only `add` and `multiply` have `reduce` and `accumulate`; some functions of NumPy do not exist.
+- `flags` has no `writeable`; there is no `__array_interface__`;
+- only `add` and `multiply` have `reduce` and `accumulate`; some functions of NumPy are missing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from stand_in_cuda import (
     runtime,
 )
 
-__name__ = "cupy"  # compiled functions know code of array libraries by the name of its module
+__name__ = "cupy"  # compiled functions recognise code of array libraries by its module's name
 
 #: functions of NumPy that CuPy does not have
 MISSING = {
@@ -59,7 +59,7 @@ SCALARS = (bool, int, float, complex, np.generic)
 
 
 class Flags:
-    """The layout of an array, and nothing about writing."""
+    """The layout flags of an array, without `writeable`."""
 
     def __init__(self, host: Any, owns: bool) -> None:
         self.c_contiguous: bool = host.flags.c_contiguous
@@ -93,7 +93,7 @@ class ndarray:
         if memptr is None:
             if strides is not None:
                 raise ValueError("memptr is required if strides is given.")
-            # New memory is not zero on a GPU either.
+            # As on a GPU, new memory is not zero.
             host = np.empty(shape, dtype, order)
             host.reshape(-1, order="A").view(np.uint8)[...] = 0xA5 if dtype.char != "?" else 1
             self._take(host, None, None)
@@ -114,7 +114,7 @@ class ndarray:
     def _set_shape_and_strides(self, shape: Any, strides: Any, c: bool, f: bool) -> None:
         self._take(as_strided(self._host, shape, strides), self.base, self.data.mem)
 
-    # -- what it says about itself -----------------------------------------------------------
+    # -- attributes --------------------------------------------------------------------------
 
     dtype = property(lambda self: self._host.dtype)
     strides = property(lambda self: self._host.strides)
@@ -161,7 +161,7 @@ class ndarray:
         return 2, 0
 
     def __dlpack__(self, **options: Any) -> Any:
-        return self  # no capsule: only `from_dlpack` below takes it
+        return self  # not a capsule: only `from_dlpack` below accepts it
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
@@ -306,7 +306,7 @@ class ndarray:
 
 
 def shown(result: Any, *sources: Any) -> Any:
-    """What NumPy made of the hosts of some arrays, as an array: one of them, a view, or new."""
+    """NumPy's result on the hosts of `sources` as an array: one of them, a view or a new one."""
     if isinstance(result, (tuple, list)):
         parts = [shown(part, *sources) for part in result]
         if hasattr(result, "_fields"):
@@ -323,12 +323,12 @@ def shown(result: Any, *sources: Any) -> Any:
         if root(source._host) is memory:
             new = ndarray.__new__(ndarray)
             host = result.view()
-            host.flags.writeable = True  # CuPy knows nothing that cannot be written
+            host.flags.writeable = True  # CuPy has no read-only arrays
             base = source if source.base is None else source.base
             new._take(host, base, source.data.mem)
             return new
     check_dtype(result.dtype)
-    if memory is not result:  # a part of something that NumPy made on the way
+    if memory is not result:  # a view of an intermediate array of NumPy
         result = result.copy("K")
     new = ndarray.__new__(ndarray)
     new._take(result, None, None)
@@ -336,13 +336,13 @@ def shown(result: Any, *sources: Any) -> Any:
 
 
 def root(host: Any) -> Any:
-    while hasattr(host.base, "base"):  # memory that is known by its address has none
+    while hasattr(host.base, "base"):  # the owner of memory given by its address has no `base`
         host = host.base
     return host
 
 
 def host_of(value: Any) -> Any:
-    """The host of an array, also in lists; arrays of NumPy are refused."""
+    """The host of an array, also inside lists and tuples; NumPy arrays raise TypeError."""
     if isinstance(value, ndarray):
         return value._host
     if isinstance(value, np.ndarray):
@@ -363,12 +363,12 @@ def arrays_in(values: Any) -> list[ndarray]:
 
 
 def wrapped(index: Any, size: int) -> Any:
-    """Indices of an array, which wrap around where they are out of range."""
+    """Indices that wrap around if they are out of range."""
     return index % size if size else index
 
 
 def index_of(x: ndarray, key: Any) -> Any:
-    """A key for the host: arrays of integers wrap around."""
+    """The key for the host array; integer arrays wrap around."""
     parts = key if isinstance(key, tuple) else (key,)
     given = [p._host if isinstance(p, ndarray) else p for p in parts]
     given = [np.asarray(p) if isinstance(p, list) else p for p in given]
@@ -391,7 +391,7 @@ def is_mask(part: Any) -> bool:
 
 
 def on_device(function: Any) -> Any:
-    """A function of NumPy on the hosts of arrays."""
+    """A NumPy function that takes and returns arrays of the stand-in."""
 
     @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -403,7 +403,7 @@ def on_device(function: Any) -> Any:
 
 
 class ufunc:
-    """A ufunc: of the methods, CuPy has those of sums and products, and some writes."""
+    """A ufunc; like CuPy's, it has reductions only of sums and products, and `at` only for some."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
@@ -590,7 +590,7 @@ def _operators() -> None:
     comparisons = "lt:less le:less_equal eq:equal ne:not_equal gt:greater ge:greater_equal"
 
     def defers(x: Any, y: Any) -> bool:
-        """Whether the operand has the say, as a Tensor has."""
+        """Whether the other operand's method takes precedence, as with a Tensor."""
         if isinstance(y, ndarray):
             return False
         if hasattr(y, "__array_ufunc__"):
@@ -637,7 +637,7 @@ def _module(name: str, entries: dict[str, Any]) -> types.ModuleType:
 
 
 def _moved(module: Any) -> dict[str, Any]:
-    """The functions of a module of SciPy, on arrays of the stand-in."""
+    """The functions of a SciPy or NumPy module, on arrays of the stand-in."""
     names = [name for name in dir(module) if not name.startswith("_")]
     found = {name: getattr(module, name) for name in names}
     return {

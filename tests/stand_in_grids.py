@@ -1,4 +1,4 @@
-"""A stand-in for the GPU that runs compiled programs: kernels on the CPU, over stand-in arrays."""
+"""A stand-in for a GPU that runs compiled programs: CPU kernels over stand-in arrays."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def shapes(min_dims: int = 0, max_dims: int = 4, max_side: int = 4, min_side: in
 
 
 def numbered(shape: tuple[int, ...]) -> Any:
-    """Distinct float64 values: every misplaced element shows."""
+    """Distinct float64 values, so that a misplaced element is noticed."""
     return np.arange(1.0, 1.0 + np.prod(shape, dtype=int)).reshape(shape)
 
 
@@ -66,14 +66,14 @@ def indices(draw: Any, shape: tuple[int, ...]) -> Index:
         elif kind == "array":
             items.append(draw(index_arrays(size, common)))
         else:
-            # One mask, of as many True as broadcasts with the other arrays: any number alone.
+            # At most one mask; its number of True must broadcast with the other arrays, if any.
             masked = True
             span = draw(st.integers(1, min(2, len(shape) - dim)))
             items.append(draw(hnp.arrays(np.bool_, shape[dim : dim + span])))
             dim += span - 1
         dim += 1
     if draw(st.booleans()):
-        # An ellipsis in front of the last items, which then count from the back.
+        # An ellipsis before the last items, which then index the last dimensions.
         tail = _tail(draw, shape, dim)
         items.append(Ellipsis)
         items += tail
@@ -95,20 +95,20 @@ def for_tapegrad(index: Index) -> Index:
 
 
 def is_plain(index: Index) -> bool:
-    """Whether NumPy and PyTorch mean the same by it.
+    """Whether NumPy and PyTorch interpret the index alike.
 
-    Beside arrays NumPy takes an integer for one more index array, PyTorch for a selection before.
+    With index arrays, NumPy treats an integer as one more; PyTorch selects by the integer first.
     """
     whole = any(isinstance(i, int) or (isinstance(i, np.ndarray) and not i.ndim) for i in index)
     return not (whole and has_arrays(index))
 
 
 def has_arrays(index: Index) -> bool:
-    """Whether arrays are among the indices; one without dimensions is like an integer."""
+    """Whether arrays are among the indices; a 0-d array counts as an integer."""
     return any(isinstance(i, np.ndarray) and i.ndim for i in index)
 
 
 def has_repeats(array: Any, index: Index) -> bool:
-    """Whether the index names an element twice."""
+    """Whether the index selects an element twice."""
     numbers = np.arange(array.size).reshape(array.shape)[index]
     return len(np.unique(numbers)) < numbers.size

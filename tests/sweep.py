@@ -1,4 +1,4 @@
-"""What the sweeps over the op table share: calls, flat results, copies in other layouts."""
+"""Helpers of the sweeps over the op table: calls, flat results, copies in other layouts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from thinning import some
 
 import tapegrad
-import tapegrad.distributed.functional  # enters collectives in the table
+import tapegrad.distributed.functional  # adds collectives to the table
 import tapegrad.ops.draws.angles
-import tapegrad.ops.draws.quantiles  # defines primitives that are loaded at first use
+import tapegrad.ops.draws.quantiles  # defines primitives that are otherwise loaded at first use
 from tapegrad import Tensor
 from tapegrad.autograd.api import grad
 from tapegrad.core import numeric
@@ -27,7 +27,7 @@ NAMES = sorted(TABLE)
 
 
 def generator(name: str, number: int) -> np.random.Generator:
-    """A generator of values that depends on the op and the sample only."""
+    """A generator of values, seeded by the op and the sample's number."""
     return np.random.default_rng([zlib.crc32(name.encode()), number])
 
 
@@ -41,7 +41,7 @@ def samples_of(name: str) -> list[tuple[int, Sample]]:
 def cases(
     name: str, dtype: Any = tapegrad.float64, requires_grad: bool = True
 ) -> Iterator[tuple[Op, Sample, Arguments]]:
-    """Each sample of an op with its arguments made."""
+    """Each sample of an op with arguments made for it."""
     op = TABLE[name]
     for number, sample in samples_of(name):
         yield op, sample, make_arguments(sample, generator(name, number), dtype, requires_grad)
@@ -50,7 +50,7 @@ def cases(
 def numbered_cases(
     name: str, dtype: Any = tapegrad.float64, requires_grad: bool = True
 ) -> Iterator[tuple[int, Op, Sample, Arguments]]:
-    """Samples of an op with their numbers and arguments: each, or some in a thinned run."""
+    """The samples of an op (some of them in a thinned run) with their numbers and arguments."""
     op = TABLE[name]
     for number, sample in some(samples_of(name)):
         arguments = make_arguments(sample, generator(name, number), dtype, requires_grad)
@@ -60,13 +60,13 @@ def numbered_cases(
 def some_cases(
     name: str, dtype: Any = tapegrad.float64, requires_grad: bool = True
 ) -> Iterator[tuple[Op, Sample, Arguments]]:
-    """What `cases` gives, or some of it in a thinned run: what most sweeps take."""
+    """The same as `cases`, but only some in a thinned run; most sweeps use it."""
     for _, *case in numbered_cases(name, dtype, requires_grad):
         yield tuple(case)
 
 
 def call(op: Op, arguments: Arguments) -> Any:
-    """Run the op; random ones always draw the same numbers."""
+    """Run the op; random ops are seeded."""
     if op.random:
         tapegrad.manual_seed(0)
     return op.function(*arguments[0], **arguments[1])
@@ -105,7 +105,7 @@ def with_array(x: Tensor, array: Any) -> Tensor:
 
 
 def weighted_sum(result: Any, seed: int = 0) -> Tensor | None:
-    """A number that depends on all differentiable results, each element with its own weight."""
+    """A weighted sum of all differentiable results, each element with its own weight."""
     rng = np.random.default_rng(seed)
     total = None
     for y in tensors(result):
@@ -129,19 +129,19 @@ def gradients(
 
 
 def array_of(x: Any) -> Any:
-    """A result as a NumPy array, for comparing."""
+    """A result as a NumPy array."""
     return x._array if isinstance(x, Tensor) else np.asarray(x)
 
 
 def as_real(array: Any) -> Any:
-    """A NumPy array as float64; complex numbers as pairs, in one more dimension."""
+    """A NumPy array as float64; complex numbers become pairs in an extra last dimension."""
     if array.dtype.kind == "c":
         return np.array(array, np.complex128)[..., None].view(np.float64)
     return array.astype(np.float64)
 
 
 def assert_close(got: Any, expected: Any, rtol: float, atol: float, what: str) -> None:
-    """Shapes are equal and values close; NaN equals NaN."""
+    """Assert equal shapes and close values; NaN equals NaN."""
     a, b = array_of(got), array_of(expected)
     assert a.shape == b.shape, f"{what}: shape {a.shape}, expected {b.shape}"
     if a.dtype.kind in "fV":
@@ -151,7 +151,7 @@ def assert_close(got: Any, expected: Any, rtol: float, atol: float, what: str) -
 
 
 def strided(x: Tensor) -> Tensor:
-    """The same values with gaps between them in memory."""
+    """The same values, with gaps between them in memory."""
     return with_array(x, np.repeat(x._array[..., None], 2, -1)[..., 0])
 
 

@@ -1,17 +1,17 @@
-"""A thinned run: some of the cases of each sweep, fairly chosen, and other ones for each commit.
+"""Thinned runs: a pseudo-random sample of the cases of each sweep, a different one for each commit.
 
-`pytest --thin` runs every test, but not every case of those that are marked as a sweep:
+`pytest --thin` runs every test, but not every case of a test that is marked as a sweep:
 
-* `@pytest.mark.sweep` on a parametrised test: of its items about one in four stays
-  (`sweep(keep=1 / 8)`: one in eight), and as many more as it takes that every value of every
-  parameter stays. So each operation, each dtype and each mode is checked by each test. Values of a
-  parameter that is the seed of random cases need not all stay: `sweep(seeds="seed")`.
-* `some(samples)` inside a test: some of a list, at least one. Outside of tests the list is named:
-  `some((2, 4), 1 / 2, of="ranks")`.
+* `@pytest.mark.sweep` on a parametrised test: keeps about one in four of its items
+  (`sweep(keep=1 / 8)`: one in eight), and more if needed to keep every value of every parameter. So
+  each test checks each operation, each dtype and each mode. `sweep(seeds="seed")` names a parameter
+  that is the seed of random cases, whose values need not all be kept.
+* `some(samples)` inside a test: keeps some of a list, at least one. Outside of tests, give the list
+  a name: `some((2, 4), 1 / 2, of="ranks")`.
 
-What stays follows from a seed and the name of the test alone. The seed is the commit, or what
-`--thin=SEED` says, and is printed; so a run can be repeated, and later commits try other cases.
-Without `--thin` everything runs: what a thinned run finds, a plain `pytest` of that test finds too.
+Only a seed and the name of the test decide what is kept. The seed is the commit or the SEED of
+`--thin=SEED`, and is printed, so that a run can be repeated; later commits try other cases. Without
+`--thin` everything runs: a failure of a thinned run also occurs in a plain `pytest` of that test.
 Used by `conftest.py` and by the sweeps.
 """
 
@@ -31,20 +31,20 @@ import pytest
 
 Case = TypeVar("Case")
 
-#: how much of a sweep stays, unless its mark says otherwise
+#: default share of a sweep's cases to keep
 KEEP = 0.25
 
 _seed: str | None = None
 
 
 def set_seed(seed: str | None) -> None:
-    """Thin from now on, with this seed; not at all if None."""
+    """Thin from now on, with this seed; None turns thinning off."""
     global _seed
     _seed = seed
 
 
 def commit() -> str:
-    """The seed of this commit; that of this week where there is no repository."""
+    """The hash of this commit as the seed; without a repository, the week."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -53,14 +53,14 @@ def commit() -> str:
 
 
 def rank(*names: object) -> bytes:
-    """Where something stands among its like: another order for each seed."""
+    """A sort key that depends on the names and the seed."""
     return hashlib.blake2b(repr((_seed, *names)).encode(), digest_size=8).digest()
 
 
 def some(cases: Iterable[Case], keep: float = KEEP, of: str | None = None) -> list[Case]:
-    """Some cases of the current test or `of` a name, in their order, at least one.
+    """Some cases, at least one, in their order; all of them if the run is not thinned.
 
-    In a whole run these are all.
+    The choice depends on the current test, or on the name `of`.
     """
     everything = list(cases)
     if _seed is None or not everything:
@@ -71,7 +71,7 @@ def some(cases: Iterable[Case], keep: float = KEEP, of: str | None = None) -> li
 
 
 def covering(cases: Sequence[tuple[str, Iterable[Hashable]]], keep: float = KEEP) -> list[int]:
-    """The cases that stay, of (name, values): a share, and every value at least once."""
+    """Which cases of (name, values) to keep: a share, with every value at least once."""
     order = sorted(range(len(cases)), key=lambda i: rank(cases[i][0]))
     seen: set[Hashable] = set()
     kept: list[int] = []
@@ -86,7 +86,7 @@ def covering(cases: Sequence[tuple[str, Iterable[Hashable]]], keep: float = KEEP
 
 
 def thin(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Take the items that do not stay out of the list, and return them."""
+    """Remove the items that are not kept from the list, and return them."""
     if _seed is None:
         return []
     groups: dict[str, list[pytest.Item]] = collections.defaultdict(list)
@@ -107,6 +107,6 @@ def thin(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def _values(item: Any, without: str | None) -> list[tuple[str, int]]:
-    """The parameters of an item with the identities of their values, which items share."""
+    """The parameters of an item with the ids of their values; items share these objects."""
     given = item.callspec.params.items()
     return [(name, id(value)) for name, value in given if name != without]

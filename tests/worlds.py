@@ -1,8 +1,8 @@
 """Worlds: ordinary programs around one compiled function, run twice and compared call by call.
 
-A case is a function that takes `compile` and yields what can be seen after each call: results,
-Python state, parameters, gradients. It is run with the identity and with `tapegrad.compile`;
-both must see the same. The cases are in the files `worlds_*.py`; `test_worlds.py` tests them, and
+A case is a function that takes `compile` and yields the observable state after each call: results,
+Python state, parameters, gradients. It is run with the identity and with `tapegrad.compile`; both
+runs must yield the same. The cases are in the files `worlds_*.py`; `test_worlds.py` tests them, and
 `python tests/worlds.py [part of a name ...]` prints a table.
 """
 
@@ -26,14 +26,14 @@ import tapegrad as tg
 from tapegrad import nn
 from tapegrad.core.tensor import Tensor
 
-#: a value that stays, changes, stays, and comes back: each is recorded twice, and then replayed
+#: a value that stays, changes, stays, and returns: each is recorded twice and then replayed
 TURNS = (2.0, 2.0, 2.0, 3.0, 3.0, 3.0, 2.0, 3.0)
 EAGERLY = "runs eagerly"
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A program; with `replays` its last calls must be replayed, and none refused."""
+    """A program; with `replays`, one of its last calls must be replayed, and none refused."""
 
     name: str
     file: str
@@ -57,13 +57,13 @@ def case(program: Any = None, *, replays: bool = False) -> Any:
 
 
 def cases() -> dict[str, Case]:
-    """All cases of all files beside this one."""
+    """All cases of the files `worlds_*.py`."""
     for path in sorted(Path(__file__).parent.glob("worlds_*.py")):
         importlib.import_module(path.stem)
     return CASES
 
 
-# -- what programs use ---------------------------------------------------------------------------
+# -- parts of programs ---------------------------------------------------------------------------
 
 
 def vec(i: float = 0, **options: Any) -> Tensor:
@@ -72,7 +72,7 @@ def vec(i: float = 0, **options: Any) -> Tensor:
 
 
 def mat(i: int = 0, rows: int = 4, columns: int = 4, **options: Any) -> Tensor:
-    """A matrix of normal numbers that differ with `i`."""
+    """A matrix of normal random numbers, seeded with `i`."""
     values = np.random.default_rng(i).standard_normal((rows, columns)).astype(np.float32)
     return tg.tensor(values, **options)
 
@@ -90,21 +90,21 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 class Config:
-    """Settings as people keep them."""
+    """A typical settings object."""
 
     def __init__(self, rate: Any = 2.0) -> None:
         self.rate = rate
 
 
 def with_rates(function: Any, holder: Any, name: str = "rate") -> Any:
-    """Calls while an attribute turns."""
+    """Calls a function while an attribute goes through `TURNS`."""
     for rate in TURNS:
         setattr(holder, name, rate)
         yield function(vec())
 
 
 def batch(i: int, rows: int = 6) -> tuple[Tensor, Tensor]:
-    """Inputs and labels of one step, of double precision: steps make roundings larger."""
+    """Inputs and labels of one step, in double precision: steps amplify rounding errors."""
     return mat(i, rows).double(), tg.tensor([(i + j) % 3 for j in range(rows)])
 
 
@@ -115,7 +115,7 @@ def network(seed: int = 0) -> nn.Sequential:
 
 
 class Training:
-    """A model, an optimizer, and the step that everybody writes."""
+    """A model, an optimizer, and the usual training step."""
 
     def __init__(self, compile: Any, kind: Any = tg.optim.SGD, **options: Any) -> None:
         self.model = network()
@@ -130,7 +130,7 @@ class Training:
         return loss
 
     def run(self, before: Any = None, after: Any = None, steps: int = 10) -> Iterator[Any]:
-        """Steps, with what is done before and after each; yields what can be seen."""
+        """Run steps, with callbacks before and after each; yields loss, model and optimizer."""
         for i in range(steps):
             if before is not None:
                 before(i)
@@ -140,19 +140,19 @@ class Training:
             yield loss, self.model, self.optimizer
 
 
-# -- what can be seen ----------------------------------------------------------------------------
+# -- observations --------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
 class Seen:
-    """What a tensor, an array, a module or another object was at one moment."""
+    """The state of a tensor, an array, a module or another object at one moment."""
 
     kind: str
     facts: dict[str, Any]
 
 
 def look(value: Any) -> Any:
-    """A copy of what can be seen of a value."""
+    """A copy of a value's observable state."""
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return value
     if isinstance(value, Tensor):
@@ -177,7 +177,7 @@ def look(value: Any) -> Any:
         return Seen("exception", {"class": type(value).__name__})
     if isinstance(value, (set, frozenset)):
         return Seen(type(value).__name__, {"items": sorted(map(repr, value))})
-    if isinstance(value, tg.Gradients):  # its keys are numbers that no two runs share
+    if isinstance(value, tg.Gradients):  # its keys are numbers that differ between runs
         return Seen("gradients", {"items": [look(value[key]) for key in sorted(value)]})
     if isinstance(value, collections.abc.Mapping):
         return Seen(type(value).__name__, {"items": [(look(k), look(v)) for k, v in value.items()]})
@@ -222,7 +222,7 @@ def difference(a: Any, b: Any, path: str = "") -> str | None:
 
 @dataclasses.dataclass
 class Run:
-    """What one run of a case showed."""
+    """The observations of one run of a case."""
 
     observations: list[Any] = dataclasses.field(default_factory=list)
     counts: list[int] = dataclasses.field(default_factory=list)  # of replays, after each call
@@ -231,7 +231,7 @@ class Run:
 
 
 class Compiler:
-    """What a case gets for `compile`; keeps all that it has made."""
+    """The `compile` that a case gets; keeps all compiled functions."""
 
     def __init__(self, compiles: bool) -> None:
         self.compiles = compiles
@@ -251,7 +251,7 @@ class Compiler:
 
 
 def observe(case: Case, compiles: bool) -> Run:
-    """Run a case once, and look after each call."""
+    """Run a case once, with an observation after each call."""
     random.seed(0)
     np.random.seed(0)
     tg.manual_seed(0)
@@ -268,7 +268,7 @@ def observe(case: Case, compiles: bool) -> Run:
                 said = [warning for warning in said if EAGERLY not in warning[1]]
                 run.observations.append((look(seen), said))
                 run.counts.append(compiler.replays())
-        except Exception as error:  # a program may raise anything: that is its verdict
+        except Exception as error:  # a program may raise anything: it counts as a crash
             if not compiles:
                 raise
             run.crash = f"{type(error).__name__}: {error}"
@@ -288,7 +288,7 @@ class Verdict:
 
     @property
     def complaint(self) -> str | None:
-        """What a test should say; None if all is well."""
+        """The failure message of a test; None if all is well."""
         if self.wrong is not None:
             return self.wrong
         if len(set(self.refusals)) < len(self.refusals):
@@ -346,5 +346,5 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # By its name: the cases import `worlds`, which is another module than `__main__`.
+    # Imported by name: the cases import `worlds`, a different module from `__main__`.
     sys.exit(importlib.import_module("worlds").main(sys.argv[1:]))
