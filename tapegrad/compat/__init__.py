@@ -1,6 +1,6 @@
-"""tapegrad in the place of PyTorch: `import torch` finds the facade of this folder.
+"""tapegrad as PyTorch: makes `import torch` import the facade modules of this folder.
 
-install ─> finder ─> facade ─> torch/ (what PyTorch has and tapegrad's own modules do not)
+install ─> finder ─> facade ─> torch/ (names of PyTorch that tapegrad's own modules lack)
                └──> paths    └> tapegrad's own modules
 """
 

@@ -1,7 +1,7 @@
 """Names of PyTorch that can be imported, compared and written in annotations, but not used.
 
-Comes in: a name and what to use instead. Goes out: a function that raises when it is called, a
-class that raises when an object is made, or a dtype that raises when elements are asked for.
+Comes in: a name and what to use instead. Goes out: a function that raises when called, a class that
+raises when instantiated, or a dtype that raises when its NumPy dtype is read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..core.dtypes import DType
 
 
 def absent(name: str, instead: str) -> Callable[..., NoReturn]:
-    """A function that says what to use instead of it."""
+    """A function that raises an error, which says what to use instead."""
 
     def function(*args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(f"{name} does not exist in tapegrad; {instead}")
@@ -27,7 +27,7 @@ def absent(name: str, instead: str) -> Callable[..., NoReturn]:
 
 
 def absent_class(name: str, instead: str, *bases: type) -> Any:
-    """A class of which there are no objects."""
+    """A class that cannot be instantiated."""
 
     def refuse(cls: type, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(f"{name} does not exist in tapegrad; {instead}")
@@ -38,7 +38,7 @@ def absent_class(name: str, instead: str, *bases: type) -> Any:
 
 
 class NamedDType(DType):
-    """A dtype with a name and properties, of which there are no tensors."""
+    """A dtype that has a name and properties, but no tensors."""
 
     __slots__ = ()
 
@@ -51,7 +51,7 @@ class NamedDType(DType):
 
     @property
     def is_complex(self) -> bool:
-        """Whether it is one of the complex types."""
+        """Whether it is a complex dtype."""
         return self.name.startswith("complex")
 
     @property

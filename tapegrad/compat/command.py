@@ -1,8 +1,8 @@
-"""`tapegrad run`: starts Python on a program, with tapegrad in the place of PyTorch.
+"""`tapegrad run`: runs a Python program in which `import torch` imports tapegrad.
 
-Comes in: what would stand after `python` on the command line. The program runs in a Python process
-of its own, which takes the place of this one where the system can do that; so its arguments, its
-tracebacks, signals and exit status are those of `python script.py`. Called by `cli.py`.
+Comes in: the arguments that would follow `python` on the command line. The program runs in a new
+Python process, which replaces this one on POSIX systems; so its arguments, tracebacks, signals and
+exit status are those of `python script.py`. Called by `cli.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .install import environment, installed_torch
 
 
 def run(program: list[str], shadow: bool = False) -> int:
-    """Run a script or `-m module` with its arguments; returns where the process is another one."""
+    """Run a script or `-m module` with its arguments; does not return on POSIX systems."""
     where = None if shadow else installed_torch()
     if where is not None:
         raise RuntimeError(

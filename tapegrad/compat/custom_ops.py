@@ -1,8 +1,9 @@
 """Operations that programs register: `torch.library` and `torch.ops`.
 
-Comes in: a name such as "mylib::scale", a Python function, maybe its derivative. Goes out: an
-operation that can be called, also as `torch.ops.mylib.scale`. With a derivative it is a `Function`
-of autograd; without one its results have no gradient. Called by `compat/torch/library.py`.
+Comes in: a name such as "mylib::scale", a Python function, and optionally its derivative. Goes out:
+a callable operation, also available as `torch.ops.mylib.scale`. With a derivative it is a
+`Function` of autograd; without one its results have no gradient. Called by
+`compat/torch/library.py`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from ..autograd.function import Function
 from ..core.modes import is_grad_enabled, no_grad
 from ..core.tensor import Tensor
 
-#: operations by their full name
+#: operations by full name
 REGISTERED: dict[str, CustomOpDef] = {}
 
 
 class CustomOpDef:
-    """A registered operation: call it, or give it kernels and a derivative."""
+    """A registered operation: a callable that kernels and a derivative can be added to."""
 
     def __init__(self, name: str, function: Callable[..., Any] | None) -> None:
         self._qualname = name
@@ -66,7 +67,7 @@ class CustomOpDef:
 
     @property
     def default(self) -> CustomOpDef:
-        """The operation itself: it has no overloads."""
+        """The operation itself, as it has no overloads."""
         return self
 
     def register_kernel(
@@ -75,7 +76,7 @@ class CustomOpDef:
         fn: Callable[..., Any] | None = None,
         /,
     ) -> Any:
-        """Use a function for tensors on these devices; None means all."""
+        """Register the kernel for tensors on these devices; None means all."""
         types = [device_types] if isinstance(device_types, str) else device_types
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,7 +89,7 @@ class CustomOpDef:
         return register if fn is None else register(fn)
 
     def register_fake(self, fn: Callable[..., Any], /) -> Callable[..., Any]:
-        """Keep the function that computes shapes; tensors here always have values."""
+        """Store the function that computes shapes; it is not used: tensors always have values."""
         self._fake = fn
         return fn
 
@@ -99,7 +100,7 @@ class CustomOpDef:
         *,
         setup_context: Callable[..., Any] | None = None,
     ) -> None:
-        """Say how gradients are computed: `backward(ctx, *grads)`."""
+        """Register the derivative: `backward(ctx, *grads)`."""
         run = self._run
 
         def forward(*args: Any) -> Any:
@@ -118,7 +119,7 @@ class CustomOpDef:
 
 
 def register(name: str, function: Callable[..., Any] | None) -> CustomOpDef:
-    """Make an operation known under a name such as "mylib::scale"."""
+    """Register an operation under a name such as "mylib::scale"."""
     space, colons, plain = name.partition("::")
     if not colons or not space or not plain:
         raise ValueError(f"the name of an operation is 'namespace::name', got {name!r}")
@@ -127,7 +128,7 @@ def register(name: str, function: Callable[..., Any] | None) -> CustomOpDef:
 
 
 def found(name: str) -> CustomOpDef:
-    """A registered operation."""
+    """The operation registered under a name."""
     operation = REGISTERED.get(name.removesuffix(".default"))
     if operation is None:
         raise RuntimeError(f"operator {name} does not exist; register it with torch.library")

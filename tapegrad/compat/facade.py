@@ -1,10 +1,10 @@
-"""A module with PyTorch's name that shows the contents of other modules.
+"""A module with PyTorch's name that exposes the contents of other modules, its sources.
 
-Comes in: a name and the modules to show, the first of which decides. Goes out: a module. Public
-names that exist when it is made are copied into its dict, so reading them costs no more than
-reading them there; names that are loaded at first use are asked for then. Modules among them are
-shown as facades too. What is set on a facade is also set in the module that has the name, so that
-code which replaces a function of PyTorch's replaces the one that the library calls.
+Comes in: a name and the sources; the first source that has a name wins. Goes out: a module. Public
+names that exist when the facade is made are copied into its dict, so reading them is as fast as in
+the source; names that a source loads lazily are looked up at first use. Submodules are exposed as
+facades too. An attribute set on a facade is also set in the sources that have it, so code that
+patches a function of PyTorch patches the one that the library calls.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from ..core.overriding import on_install
 from .renames import rename_classes
 
-#: what files import for themselves
+#: names that source modules import for their own use
 _TOOLS = {
     *("Any", "Callable", "IO", "Iterable", "Iterator", "NamedTuple", "NoReturn", "TYPE_CHECKING"),
     *("absent", "absent_class", "annotations", "cast", "contextmanager", "overload"),
@@ -24,7 +24,7 @@ _TOOLS = {
 
 
 class Facade(ModuleType):
-    """One of PyTorch's modules. `only` limits what the last source shows; () means everything."""
+    """A module of PyTorch. `only` are the names taken from the last source; () means all."""
 
     def __init__(self, name: str, sources: list[ModuleType], only: tuple[str, ...] = ()) -> None:
         super().__init__(name, sources[0].__doc__)
@@ -71,7 +71,7 @@ class Facade(ModuleType):
         raise AttributeError(f"{text}; {hint}" if hint else text, name=name, obj=None)
 
     def _exported(self) -> list[str]:
-        """What `from module import *` takes: what the sources say, or all that they show."""
+        """The names for `import *`: `__all__` of the sources; all public names if one has none."""
         listed = [vars(source).get("__all__") for source in vars(self)["_facade"][0]]
         if None in listed:
             names = {n for n in dir(self) if not n.startswith("_")}
@@ -101,7 +101,7 @@ _made: list[Facade] = []
 
 
 def _refresh() -> None:
-    """Show what modules have now: functions that make tensors ask `__torch_function__` first."""
+    """Copy the sources' current values: functions that make tensors now check for overrides."""
     for facade in _made:
         sources, limited, only = vars(facade)["_facade"]
         for source in reversed(sources):
@@ -115,7 +115,7 @@ on_install.append(_refresh)
 
 
 def _read(source: ModuleType, name: str) -> Any:
-    """A name of a module; of the private ones, only functions, classes and types."""
+    """An attribute; private ones of modules outside `compat` only if functions or types."""
     if not name.startswith("_") or f"{__package__}." in source.__name__:
         return getattr(source, name)
     value = getattr(source, name)
@@ -125,5 +125,5 @@ def _read(source: ModuleType, name: str) -> Any:
 
 
 def _is_shown(value: Any) -> bool:
-    """Whether a value may stand in a facade: modules are shown as facades instead."""
+    """Whether a facade may expose a value: modules are exposed as facades instead."""
     return not isinstance(value, ModuleType) or isinstance(value, Facade)

@@ -1,9 +1,9 @@
-"""Finds `torch` and its modules: each is a facade over tapegrad's modules.
+"""The import hook for `torch` and its modules: each is a facade over tapegrad's modules.
 
-Comes in: a name such as "torch.nn.functional". Goes out: the spec of a `Facade`, or None where
-there is no such module. A facade has up to three sources, in this order: the module of the same
-path in `compat/torch` (what PyTorch has and tapegrad's own modules do not), tapegrad's module of
-that path, and what `paths.py` says of it. Modules are loaded when they are imported or asked for.
+Comes in: a name such as "torch.nn.functional". Goes out: the spec of a `Facade`, or None if there
+is no such module. A facade has up to three sources, in this order: the module of the same path in
+`compat/torch` (names of PyTorch that tapegrad's own module lacks), tapegrad's module of that path,
+and the entry in `paths.py`. Modules are loaded when imported or first read as an attribute.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _EXTRAS = f"{__package__}.torch"
 
 
 def sources_of(name: str) -> list[ModuleType]:
-    """The modules that the facade `name` shows; none if there is no such module."""
+    """The source modules of the facade `name`; empty if there is no such module."""
     path = name.removeprefix("torch")
     found = []
     if _exists(_EXTRAS + path):
         found.append(importlib.import_module(_EXTRAS + path))
     if path.lstrip(".").partition(".")[0] not in HIDDEN and _exists(_PACKAGE + path):
         module = importlib.import_module(_PACKAGE + path)
-        if module not in found:  # some paths of tapegrad lead to `compat/torch`
+        if module not in found:  # some paths of tapegrad resolve to `compat/torch`
             found.append(module)
     if name in PATHS:
         found.append(importlib.import_module(PATHS[name].module, _PACKAGE))
@@ -38,7 +38,7 @@ def sources_of(name: str) -> list[ModuleType]:
 
 
 def _exists(name: str) -> bool:
-    """Whether there is a module; imports the packages that it is in."""
+    """Whether a module exists; imports its parent packages."""
     parent = name.rpartition(".")[0]
     if name in sys.modules:
         return True
@@ -51,7 +51,7 @@ def _exists(name: str) -> bool:
 
 
 class Finder:
-    """Stands in `sys.meta_path`."""
+    """The finder of `torch` modules; `activate` puts it on `sys.meta_path`."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name != "torch" and not name.startswith("torch."):
@@ -67,7 +67,7 @@ class Finder:
 
 
 class _Loader:
-    """Makes the facade that a spec describes."""
+    """Creates the facade of a spec."""
 
     def __init__(self, sources: list[ModuleType]) -> None:
         self.sources = sources
@@ -84,7 +84,7 @@ FINDER: Any = Finder()
 
 
 def load(name: str) -> ModuleType:
-    """Put a facade into `sys.modules`, in the place of whatever has that name."""
+    """Put a facade into `sys.modules`, replacing any module of that name."""
     spec = FINDER.find_spec(name)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

@@ -1,8 +1,8 @@
-"""Makes `import torch` find tapegrad, in this process and in those that it starts.
+"""Makes `import torch` import tapegrad, in this process and in those that it starts.
 
-The folder `site` holds a package `torch`, which installs the facade when it is imported, and the
-metadata by which programs find out that PyTorch is there. `install_as_torch` adds that folder to
-`sys.path` and installs the facade at once; `tapegrad run` puts it on PYTHONPATH and starts Python.
+The folder `site` holds a package `torch`, which installs the facade when imported, and metadata, by
+which programs check whether PyTorch is installed. `install_as_torch` adds that folder to `sys.path`
+and installs the facade at once; `tapegrad run` puts it on PYTHONPATH and starts Python.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ SITE = str(Path(__file__).parent / "site")
 
 
 def is_installed() -> bool:
-    """Whether `import torch` gives tapegrad in this process."""
+    """Whether `import torch` imports tapegrad in this process."""
     from .finder import FINDER
 
     return FINDER in sys.meta_path
 
 
 def install_as_torch(*, shadow: bool = False) -> None:
-    """Let `import torch` find tapegrad, for code and packages written for PyTorch.
+    """Make `import torch` import tapegrad, for code and packages written for PyTorch.
 
-    Call it before anything imports torch. If PyTorch is installed, this is an error, unless
-    `shadow=True` lets tapegrad come first. Classes are shown under PyTorch's names from then on:
+    Call it before anything imports torch. If PyTorch is installed, it raises an error, unless
+    `shadow=True` puts tapegrad first. From then on classes are printed with PyTorch's names:
     `str(torch.float32)` is "torch.float32".
 
     >>> import tapegrad
@@ -72,13 +72,13 @@ def installed_torch() -> str | None:
 
 
 def environment(shadowing: os._Environ[str] | dict[str, str]) -> dict[str, str]:
-    """The environment of a process in which `import torch` gives tapegrad."""
+    """The environment variables of a process in which `import torch` imports tapegrad."""
     before = [p for p in shadowing.get("PYTHONPATH", "").split(os.pathsep) if p and p != SITE]
     return {**shadowing, "PYTHONPATH": os.pathsep.join([SITE, *before])}
 
 
 def activate() -> None:
-    """Put the facade in place; called by the package in `site` too, while it is imported."""
+    """Install the facade; the package in `site` also calls this while it is imported."""
     from .finder import FINDER, load
 
     if FINDER not in sys.meta_path:
@@ -92,7 +92,7 @@ def activate() -> None:
     ):
         rename(kind, "torch", name)
     torch = load("torch")
-    vars(torch)["torch"] = torch  # `torch.torch.Tensor` is written in packages
+    vars(torch)["torch"] = torch  # packages write `torch.torch.Tensor`
 
 
 def _is_ours(file: str | None) -> bool:

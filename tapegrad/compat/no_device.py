@@ -1,7 +1,7 @@
-"""The modules of kinds of devices that tapegrad does not have: `torch.xpu`, `torch.mps`, ...
+"""Modules of device types that tapegrad does not support: `torch.xpu`, `torch.mps`, ...
 
-They say that there is no such device. What does nothing in PyTorch without such a device does
-nothing here; anything else raises.
+They report that there is no such device. Functions that do nothing in PyTorch without such a device
+do nothing here; all others raise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .absent import absent
 
 
 def absent_device(kind: str) -> dict[str, Callable[..., Any]]:
-    """The functions of the module of a kind of device that is not there."""
+    """The functions in the module of an unsupported device type."""
 
     def is_available() -> bool:
         """False: there is no such device."""
@@ -24,7 +24,7 @@ def absent_device(kind: str) -> dict[str, Callable[..., Any]]:
         return 0
 
     def nothing(*args: Any, **kwargs: Any) -> None:
-        """Nothing to do without such a device, as in PyTorch."""
+        """Does nothing without such a device, as in PyTorch."""
 
     quiet = ("empty_cache", "manual_seed", "manual_seed_all")
     loud = ("current_device", "synchronize", "set_device", "get_rng_state", "set_rng_state")

@@ -1,7 +1,7 @@
-"""Which of PyTorch's paths lead to tapegrad's modules of other paths, as one table.
+"""A table of PyTorch's module paths that map to tapegrad modules with other paths.
 
-Read by `finder.py`. A path that tapegrad has too needs no line here, nor does one that has a file
-of its own in `compat/torch`.
+Read by `finder.py`. A path that also exists in tapegrad, or has a file in `compat/torch`, needs no
+entry.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 
 class PathSource(NamedTuple):
-    """What a path of PyTorch's shows: a module of tapegrad, and which of its names (() is all)."""
+    """What a path exposes: a module of tapegrad, and the names taken from it (() means all)."""
 
     module: str
     names: tuple[str, ...] = ()
 
 
-#: parts of tapegrad that are not in PyTorch, so that `torch.core` does not exist
+#: parts of tapegrad that PyTorch lacks and `torch` does not expose: `torch.core` does not exist
 HIDDEN = (
     *("array_api", "backward_functions", "cli", "compat", "core", "data", "debug", "demos"),
     *("dialects", "insight", "parallel", "replay", "saving", "transforms", "typed"),

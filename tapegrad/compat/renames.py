@@ -1,8 +1,8 @@
-"""PyTorch's modules of the library's public classes, so that pickles and texts name those.
+"""Gives public classes the `__module__` of PyTorch's classes, for pickles and printed names.
 
-Comes in: what a facade shows. The classes of layers, optimizers, datasets and distributions among
-it get the module that PyTorch defines them in; `core.naming.home_of` still knows their own.
-Called by `facade.py`.
+Comes in: the names that a facade exposes. Layers, optimizers, datasets and distributions among them
+get the module that defines them in PyTorch; `core.naming.home_of` still returns their own. Called
+by `facade.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.naming import home_of, rename
 
-#: files of `tapegrad.nn` and the module of `torch.nn.modules` that has their classes
+#: by file of `tapegrad.nn`: the module of `torch.nn.modules` that has its classes
 _LAYERS = {
     "activation": "activation",
     "adaptive": "adaptive",
@@ -29,7 +29,7 @@ _LAYERS = {
     "transformer": "transformer",
     "upsampling": "upsampling",
 }
-#: classes that stand elsewhere in PyTorch than the others of their file
+#: classes whose module in PyTorch differs from that of the other classes in their file
 _SINGLE = {
     "Embedding": "sparse",
     "EmbeddingBag": "sparse",
@@ -52,7 +52,7 @@ _SINGLE = {
     "LazyLinear": "linear",
     "SyncBatchNorm": "batchnorm",
 }
-#: parts of the library whose classes have the same path in PyTorch, or another one
+#: prefixes of modules of the library, and the prefixes that replace them in PyTorch
 _PARTS = {
     "tapegrad.amp.": "torch.amp.",
     "tapegrad.data.": "torch.utils.data.",
@@ -63,7 +63,7 @@ _PARTS = {
 
 
 def rename_classes(facade: str, shown: dict[str, Any]) -> None:
-    """Give the classes that a facade shows PyTorch's modules."""
+    """Set PyTorch's modules on the classes that a facade exposes."""
     for name, value in shown.items():
         if isinstance(value, type) and name == value.__name__:
             module = torch_module(value)
@@ -72,7 +72,7 @@ def rename_classes(facade: str, shown: dict[str, Any]) -> None:
 
 
 def torch_module(kind: type) -> str | None:
-    """The module of PyTorch that has a class; None for classes that keep their name."""
+    """The module of a class in PyTorch; None for classes that keep their own."""
     home = home_of(kind)
     if not home.startswith("tapegrad."):
         return None

@@ -1,9 +1,9 @@
-"""PyTorch's files, written and read with pickle: what `torch.save` and `torch.load` do.
+"""PyTorch's file format, written and read with pickle for `torch.save` and `torch.load`.
 
-Comes in: a value and a file. A file is a zip archive of stored members: `data.pkl`, a pickle of
-the value in which storages are persistent ids, and `data/N`, the bytes of storage N. Names in the
-pickle are PyTorch's, so PyTorch reads the file. Tensors that share memory share a storage.
-Called by `compat/torch/serialization.py`; `saving/pytorch.py` reads such files without pickle.
+Comes in: a value and a file. A file is a zip archive of uncompressed members: `data.pkl`, a pickle
+of the value in which storages are persistent ids, and `data/N`, the bytes of storage N. The pickle
+has PyTorch's names, so PyTorch can read the file. Tensors that share memory share a storage. Called
+by `compat/torch/serialization.py`; `saving/pytorch.py` reads such files without pickle.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..nn.state import SavedState
 from ..saving.container import bytes_of
 from ..saving.pytorch import Archive
 
-#: names of PyTorch's storages by dtype
+#: by dtype: the name of PyTorch's storage class
 STORAGE_NAMES = {
     "float64": "DoubleStorage",
     "float32": "FloatStorage",
@@ -47,7 +47,7 @@ _ALIGNMENT = 64
 
 
 class StoredMemory(NamedTuple):
-    """The memory of tensors in a pickle: all elements, the name of their dtype, their device."""
+    """A storage in a pickle: all its elements, the name of their dtype, and their device."""
 
     array: Any
     dtype: str
@@ -61,7 +61,7 @@ class ZipPickler(pickle.Pickler):
         super().__init__(file, protocol)
         self.storages: list[Any] = []
         self._keys: dict[tuple[Any, ...], str] = {}
-        self._kept: list[Any] = []  # so that no address is used twice
+        self._kept: list[Any] = []  # keeps arrays alive, so that no address is reused
 
     def persistent_id(self, obj: Any) -> Any:
         if not isinstance(obj, StoredMemory):
@@ -107,7 +107,7 @@ class ZipPickler(pickle.Pickler):
 
 
 class _Reduced:
-    """Something that pickles as the call that it is given."""
+    """An object that pickles as a given call."""
 
     def __init__(self, call: tuple[Any, ...]) -> None:
         self._call = call
@@ -117,14 +117,14 @@ class _Reduced:
 
 
 def _torch(module: str, name: str) -> Any:
-    """A function of a module of the facade, which a pickle names."""
+    """A function of a facade module that pickles refer to."""
     from importlib import import_module
 
     return getattr(import_module(f"torch.{module}"), name)
 
 
 def _memory_of(tensor: Tensor) -> tuple[StoredMemory, int, tuple[int, ...]]:
-    """The storage that holds a tensor, and its offset and strides there, in elements."""
+    """A tensor's storage, and its offset and strides in that storage, in elements."""
     not_recorded(tensor, "saving")
     own(tensor)
     location = str(tensor.device)
@@ -139,7 +139,7 @@ def _memory_of(tensor: Tensor) -> tuple[StoredMemory, int, tuple[int, ...]]:
         whole = array = np.ascontiguousarray(array).reshape(array.shape)
         steps, start = [step / array.itemsize for step in array.strides], 0
     memory = StoredMemory(whole.reshape(-1), tensor.dtype.name, location)
-    if not array.size:  # NumPy keeps no strides of empty arrays
+    if not array.size:  # NumPy's strides of empty arrays differ
         steps = [
             float(np.prod([max(n, 1) for n in array.shape[i + 1 :]])) for i in range(array.ndim)
         ]
@@ -147,7 +147,7 @@ def _memory_of(tensor: Tensor) -> tuple[StoredMemory, int, tuple[int, ...]]:
 
 
 def write_zip(obj: Any, file: Any, protocol: int = 2) -> None:
-    """Write a value to an open file that can tell its position."""
+    """Write a value to an open file that supports `tell()`."""
     text = io.BytesIO()
     pickler = ZipPickler(text, protocol)
     pickler.dump(obj)
@@ -161,7 +161,7 @@ def write_zip(obj: Any, file: Any, protocol: int = 2) -> None:
 
 
 def _put(archive: zipfile.ZipFile, name: str, data: Any) -> None:
-    """Add a member whose bytes begin at a multiple of 64, as PyTorch does for mapping files."""
+    """Add a member whose data start at a multiple of 64 bytes, as PyTorch does for mmap."""
     info = zipfile.ZipInfo(f"archive/{name}")
     assert archive.fp is not None
     begin = archive.fp.tell() + 30 + len(info.filename) + 4
@@ -171,7 +171,7 @@ def _put(archive: zipfile.ZipFile, name: str, data: Any) -> None:
 
 
 class PickleReader(pickle.Unpickler):
-    """Reads the pickle of an archive; `find` says what a name in it is."""
+    """Reads the pickle of an archive; `find`, if given, resolves the names in it."""
 
     def __init__(
         self, archive: Archive, devices: Any, find: Callable[[str, str], Any] | None, options: Any

@@ -1,8 +1,8 @@
 """Probability distributions: PyTorch's classes, transforms, constraints and divergences.
 
-Each class has a module of its own, as in PyTorch. A distribution gives random values (`sample`),
-random values with gradients (`rsample`), `log_prob`, and where they are known `mean`, `variance`,
-`entropy`, `cdf` and `icdf`. All of it can be part of compiled functions.
+Each class has its own module, as in PyTorch. A distribution has `sample` and `rsample` (samples
+without and with gradients), `log_prob`, and, where known, `mean`, `variance`, `entropy`, `cdf` and
+`icdf`. All of them work in compiled functions.
 """
 
 from . import (

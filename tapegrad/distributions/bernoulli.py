@@ -15,7 +15,7 @@ __all__ = ["Bernoulli"]
 
 
 class Bernoulli(LogOdds, ExponentialFamily):
-    """1 with the probability `probs`, else 0."""
+    """1 with probability `probs`, else 0."""
 
     arg_constraints: ClassVar[Any] = {
         "probs": constraints.unit_interval,

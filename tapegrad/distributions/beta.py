@@ -14,10 +14,10 @@ __all__ = ["Beta"]
 
 
 class Beta(ExponentialFamily):
-    """Numbers from 0 to 1 with the density x ** (a - 1) (1 - x) ** (b - 1).
+    """Numbers from 0 to 1 with density proportional to x ** (a - 1) (1 - x) ** (b - 1).
 
-    a is `concentration1`, b is `concentration0`. It is the first component of a Dirichlet
-    distribution of two.
+    a is `concentration1`, b is `concentration0`. x is the first component of a Dirichlet
+    distribution with two components.
     """
 
     arg_constraints: ClassVar[Any] = {

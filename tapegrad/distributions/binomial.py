@@ -14,12 +14,12 @@ __all__ = ["Binomial"]
 
 
 def _clamp_by_zero(x: Any) -> Any:
-    """max(x, 0), with the derivative 1/2 at 0."""
+    """max(x, 0), with derivative 1/2 at 0."""
     return (x.clamp(min=0) + x - x.clamp(max=0)) / 2
 
 
 class Binomial(LogOdds, Distribution):
-    """The number of successes in `total_count` trials with the probability `probs`."""
+    """The number of successes in `total_count` trials with success probability `probs`."""
 
     arg_constraints: ClassVar[Any] = {
         "total_count": constraints.nonnegative_integer,

@@ -15,9 +15,9 @@ __all__ = ["Categorical"]
 
 
 class Categorical(Distribution):
-    """The integers from 0 on, with probabilities along the last dimension of `probs`.
+    """The integers 0, 1, ..., with probabilities along the last dimension of `probs`.
 
-    `probs` are divided by their sum; `logits` are their logarithms, up to a constant.
+    `probs` are normalized; `logits` are their logarithms, up to a constant.
     """
 
     arg_constraints: ClassVar[Any] = {

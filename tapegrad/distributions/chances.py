@@ -1,4 +1,4 @@
-"""What distributions that take `probs` or `logits` share."""
+"""Code shared by distributions that take `probs` or `logits`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from .utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logit
 
 
 def only_one(probs: Any, logits: Any) -> bool:
-    """Whether it is `probs` that is given; raises if both are, or none."""
+    """Whether `probs` is given, not `logits`; raises if both or neither are."""
     if (probs is None) == (logits is None):
         raise ValueError("give either probs or logits: one of them, and not both")
     return probs is not None
 
 
 class LogOdds:
-    """Probabilities of yes or no, as `probs` or as log odds `logits`; the other one is computed."""
+    """Binary probabilities, given as `probs` or as log odds `logits`; the other is computed."""
 
     _param: Any
 
@@ -28,7 +28,7 @@ class LogOdds:
             self._param = self.logits
 
     def _set_counted_chances(self, total_count: Any, probs: Any, logits: Any) -> None:
-        """The same with a count, which gets the shape and dtype of the probabilities."""
+        """The same with a count: broadcast with the probabilities, converted to their dtype."""
         given = probs if only_one(probs, logits) else logits
         total_count, self._param = broadcast_all(total_count, given)
         self.total_count = total_count.type_as(self._param)

@@ -11,7 +11,7 @@ __all__ = ["Chi2"]
 
 
 class Chi2(Gamma):
-    """The sum of `df` squares of standard normal numbers: Gamma(df / 2, 1 / 2)."""
+    """The sum of the squares of `df` standard normal variables: Gamma(df / 2, 1 / 2)."""
 
     arg_constraints: ClassVar[Any] = {"df": constraints.positive}
 

@@ -1,8 +1,8 @@
 """The base class of transforms, and transforms made of others.
 
-In comes x, out comes y = t(x), x = t.inv(y), and the logarithm of the Jacobian determinant between
-them. `transforms.py` has all names; `TransformedDistribution` and the constraint registries call
-them.
+Comes in: x or y. Goes out: y = t(x), x = t.inv(y), and the logarithm of the absolute Jacobian
+determinant. `transforms.py` exports all transforms; `TransformedDistribution` and the constraint
+registries call them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .utils import _sum_rightmost, lazy_property
 
 
 class _Stated:
-    """An attribute that subclasses state, or objects set."""
+    """An attribute that subclasses or instances must set."""
 
     def __init__(self, doc: str) -> None:
         self.__doc__ = doc
@@ -32,9 +32,9 @@ class _Stated:
 class Transform:
     """A function y = t(x) with a known Jacobian determinant.
 
-    A subclass has `domain` and `codomain` (constraints), `bijective`, maybe `sign`, the methods
-    `_call`, `_inverse` and `log_abs_det_jacobian`. With `cache_size=1` the last pair of x and y is
-    kept, so that the inverse of a value just computed is exact and free.
+    A subclass defines `domain` and `codomain` (constraints), `bijective`, optionally `sign`, and
+    the methods `_call`, `_inverse` and `log_abs_det_jacobian`. With `cache_size=1` the last pair of
+    x and y is cached, so that the inverse of the value just computed is exact and free.
     """
 
     bijective: Any = False
@@ -56,7 +56,7 @@ class Transform:
 
     @property
     def event_dim(self) -> int:
-        """The number of dimensions of one value, if x and y have equally many."""
+        """The number of dimensions of one value, if it is the same for x and y."""
         if self.domain.event_dim == self.codomain.event_dim:
             return self.domain.event_dim  # type: ignore[no-any-return]
         raise ValueError(
@@ -72,17 +72,17 @@ class Transform:
 
     @property
     def sign(self) -> Any:
-        """The sign of the derivative, of a monotone function of one number."""
+        """The sign of the derivative, for monotone functions of one variable."""
         raise NotImplementedError
 
     def _arguments(self) -> tuple[Any, ...]:
-        """What `__init__` was called with, besides the size of the cache."""
+        """The arguments of `__init__`, except `cache_size`."""
         if type(self).__init__ is Transform.__init__:
             return ()
         raise NotImplementedError(f"{type(self)}.with_cache is not implemented")
 
     def with_cache(self, cache_size: int = 1) -> Any:
-        """The same transform with another size of its cache."""
+        """The same transform with another cache size."""
         if self._cache_size == cache_size:
             return self
         kind: Any = type(self)
@@ -104,7 +104,7 @@ class Transform:
         return y
 
     def _inv_call(self, y: Any) -> Any:
-        """x, from which y came if it was the last one."""
+        """The x of a y, from the cache if y is the last value computed."""
         if self._cache_size and self._cached_x_y[1] is y:
             return self._cached_x_y[0]
         x = self._inverse(y)
@@ -189,7 +189,7 @@ class _InverseTransform(Transform):
 
 
 class ComposeTransform(Transform):
-    """Transforms one after another."""
+    """A composition of transforms, applied in order."""
 
     def __init__(self, parts: list[Transform], cache_size: int = 0) -> None:
         super().__init__(cache_size=cache_size)
@@ -274,7 +274,7 @@ class ComposeTransform(Transform):
 
 
 def _of_dims(constraint: Any, dims: int) -> Any:
-    """A constraint on values of so many dimensions."""
+    """A constraint extended to values of `dims` dimensions."""
     more = dims - constraint.event_dim
     return constraints.independent(constraint, more) if more else constraint
 
@@ -283,7 +283,7 @@ identity_transform = ComposeTransform([])
 
 
 class IndependentTransform(Transform):
-    """A transform whose last batch dimensions count as part of one value."""
+    """A transform whose last batch dimensions are event dimensions."""
 
     def __init__(
         self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0
@@ -339,7 +339,7 @@ def _check_dims(shape: Any, dims: int) -> None:
 
 
 class ReshapeTransform(Transform):
-    """Another shape for the last dimensions."""
+    """Reshapes the last dimensions from `in_shape` to `out_shape`."""
 
     bijective = True
 
@@ -381,7 +381,7 @@ class ReshapeTransform(Transform):
 
 
 def _reshaped(shape: Any, before: Any, after: Any) -> Any:
-    """A shape whose last dimensions are `before`, with `after` instead."""
+    """The shape with its last dimensions, `before`, replaced by `after`."""
     _check_dims(shape, len(before))
     first = len(shape) - len(before)
     if tuple(shape[first:]) != tuple(before):
@@ -390,7 +390,7 @@ def _reshaped(shape: Any, before: Any, after: Any) -> Any:
 
 
 class _Parts(Transform):
-    """Transforms of the parts of a value along a dimension."""
+    """Applies one transform to each part of a value along a dimension."""
 
     def __init__(self, tseq: Sequence[Transform], dim: int, cache_size: int) -> None:
         assert all(isinstance(t, Transform) for t in tseq), "tseq must consist of transforms"
@@ -415,7 +415,7 @@ class _Parts(Transform):
 
 
 class CatTransform(_Parts):
-    """Transforms of parts with given lengths, joined along a dimension."""
+    """Splits a dimension into parts of given lengths and applies one transform to each."""
 
     def __init__(
         self,
@@ -471,7 +471,7 @@ class CatTransform(_Parts):
 
 
 class StackTransform(_Parts):
-    """Transforms of slices, stacked along a dimension."""
+    """Applies one transform to each slice along a dimension."""
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:
         super().__init__(tseq, dim, cache_size)

@@ -1,7 +1,7 @@
-"""Which transforms lead from all numbers onto a constraint: `biject_to` and `transform_to`.
+"""Registries of transforms from unconstrained values to constraints: `biject_to`, `transform_to`.
 
-`biject_to(constraint)` is bijective and keeps its Jacobian; `transform_to(constraint)` may be
-simpler. Both can be extended: `@biject_to.register(constraint)`.
+`biject_to(constraint)` is bijective and has a Jacobian determinant; `transform_to(constraint)` may
+be simpler. Both can be extended: `@biject_to.register(constraint)`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]
 
 
 class ConstraintRegistry:
-    """Factories of transforms by the class of a constraint."""
+    """Factories of transforms, by class of the constraint."""
 
     def __init__(self) -> None:
         self._registry: dict[type, Callable[[Any], Any]] = {}
         super().__init__()
 
     def register(self, constraint: Any, factory: Any = None) -> Any:
-        """Enter a factory for a constraint's class; a decorator if no factory is given."""
+        """Register a factory for a constraint's class; a decorator if no factory is given."""
         if factory is None:
             return lambda factory: self.register(constraint, factory)
         if isinstance(constraint, constraints.Constraint):
@@ -52,7 +52,7 @@ transform_to = ConstraintRegistry()
 
 
 def _both(*kinds: Any) -> Callable[[Any], Any]:
-    """Enter a factory in both registries."""
+    """Register a factory in both registries."""
 
     def enter(factory: Any) -> Any:
         for kind in kinds:
@@ -99,7 +99,7 @@ def _transform_to_interval(constraint: Any) -> Any:
 
 
 def _enter_composed(registry: ConstraintRegistry) -> None:
-    """Constraints that are made of others."""
+    """Register factories for constraints that are made of others."""
 
     def independent(constraint: Any) -> Any:
         base = registry(constraint.base_constraint)

@@ -1,9 +1,9 @@
 """Constraints: sets of values that parameters and samples may have.
 
-In comes a tensor, out comes a tensor of booleans: `constraints.positive.check(x)`. Distributions
-check parameters (`arg_constraints`) and values (`support`) by them, and the registries in
-`constraint_registry.py` find transforms onto them. `event_dim` says how many of the last dimensions
-one boolean stands for.
+Comes in: a tensor. Goes out: a tensor of booleans: `constraints.positive.check(x)`. Distributions
+check parameters (`arg_constraints`) and values (`support`) with constraints, and the registries in
+`constraint_registry.py` find transforms onto them. `event_dim` is the number of last dimensions
+that one boolean covers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 class Constraint:
     """A set of values.
 
-    `is_discrete` says that its values are isolated; `event_dim` is the number of dimensions of one
+    `is_discrete` says whether the set is discrete; `event_dim` is the number of dimensions of one
     value.
     """
 
@@ -44,7 +44,7 @@ class Constraint:
 
 
 class _Dependent(Constraint):
-    """A set that depends on other values, so it cannot check values by itself."""
+    """A set that depends on other values, so it cannot check values on its own."""
 
     def __init__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented):
         self._is_discrete = is_discrete
@@ -66,7 +66,7 @@ class _Dependent(Constraint):
     def __call__(
         self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented
     ) -> _Dependent:
-        """The same with these facts stated."""
+        """A copy with these properties set."""
         if is_discrete is NotImplemented:
             is_discrete = self._is_discrete
         if event_dim is NotImplemented:
@@ -81,12 +81,12 @@ class _Dependent(Constraint):
 
 
 def is_dependent(constraint: Any) -> bool:
-    """Whether a constraint depends on other values and cannot check by itself."""
+    """Whether a constraint depends on other values and cannot check values on its own."""
     return isinstance(constraint, _Dependent)
 
 
 class _DependentProperty(property, _Dependent):
-    """A property that gives the constraint of an instance; read from the class it is dependent."""
+    """A property that returns an instance's constraint; on the class, a dependent constraint."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class _DependentProperty(property, _Dependent):
 
 
 class _IndependentConstraint(Constraint):
-    """A constraint whose last batch dimensions count as part of one value."""
+    """A constraint whose last batch dimensions are event dimensions."""
 
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
         assert isinstance(base_constraint, Constraint), (
@@ -145,7 +145,7 @@ class _IndependentConstraint(Constraint):
 
 
 class MixtureSameFamilyConstraint(Constraint):
-    """The constraint of a mixture's components, for values without the components' dimension."""
+    """The constraint of a mixture's components, for values without the component dimension."""
 
     def __init__(self, base_constraint: Constraint) -> None:
         assert isinstance(base_constraint, Constraint), (
@@ -212,7 +212,7 @@ class _IntegerInterval(Constraint):
 
 
 class _IntegerLessThan(Constraint):
-    """Integers that are at most `upper_bound`."""
+    """Integers of at most `upper_bound`."""
 
     is_discrete = True
 
@@ -228,7 +228,7 @@ class _IntegerLessThan(Constraint):
 
 
 class _IntegerGreaterThan(Constraint):
-    """Integers that are at least `lower_bound`."""
+    """Integers of at least `lower_bound`."""
 
     is_discrete = True
 
@@ -265,7 +265,7 @@ class _GreaterThan(Constraint):
 
 
 class _GreaterThanEq(Constraint):
-    """Numbers that are at least `lower_bound`."""
+    """Numbers of at least `lower_bound`."""
 
     def __init__(self, lower_bound: Any) -> None:
         self.lower_bound = lower_bound
@@ -309,7 +309,7 @@ class _Interval(Constraint):
 
 
 class _HalfOpenInterval(_Interval):
-    """Numbers from `lower_bound`, which is included, to `upper_bound`, which is not."""
+    """Numbers from `lower_bound`, included, to `upper_bound`, excluded."""
 
     def check(self, value: Any) -> Any:
         return (self.lower_bound <= value) & (value < self.upper_bound)
@@ -339,7 +339,7 @@ class _Multinomial(Constraint):
 
 
 class _LowerTriangular(Constraint):
-    """Square matrices without elements above the diagonal."""
+    """Matrices that are zero above the diagonal."""
 
     event_dim = 2
 
@@ -358,12 +358,12 @@ class _LowerCholesky(Constraint):
 
 
 class _CorrCholesky(Constraint):
-    """Cholesky factors of correlation matrices: rows have the length 1."""
+    """Cholesky factors of correlation matrices: their rows have norm 1."""
 
     event_dim = 2
 
     def check(self, value: Any) -> Any:
-        # a sum over a row rounds by about that
+        # about the rounding error of a sum over a row
         tolerance = finfo(value.dtype).eps * value.shape[-1] * 10
         length = (value.detach() ** 2).sum(-1).sqrt()
         return ((length - 1).abs() < tolerance).all(-1) & lower_cholesky.check(value)
@@ -414,7 +414,7 @@ class _PositiveDefinite(_Symmetric):
 
 
 class _Cat(Constraint):
-    """Constraints of parts that are joined along a dimension, with their lengths there."""
+    """One constraint for each part of a dimension that is split into parts of given lengths."""
 
     def __init__(
         self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None
@@ -444,7 +444,7 @@ class _Cat(Constraint):
 
 
 class _Stack(Constraint):
-    """Constraints of parts that are stacked along a dimension."""
+    """One constraint for each slice along a dimension."""
 
     def __init__(self, cseq: Sequence[Constraint], dim: int = 0) -> None:
         assert all(isinstance(c, Constraint) for c in cseq), "all of cseq must be constraints"

@@ -17,10 +17,9 @@ __all__ = ["ContinuousBernoulli"]
 
 
 class ContinuousBernoulli(LogOdds, ExponentialFamily):
-    """Numbers from 0 to 1 with the density c(p) p ** x (1 - p) ** (1 - x).
+    """Numbers from 0 to 1 with density c(p) p ** x (1 - p) ** (1 - x).
 
-    Where `probs` lies between the two `lims`, expansions around 1/2 take the place of formulas that
-    divide by 0 there.
+    For `probs` between the two `lims`, series around 1/2 replace formulas that divide by 0 there.
     """
 
     arg_constraints: ClassVar[Any] = {
@@ -40,7 +39,7 @@ class ContinuousBernoulli(LogOdds, ExponentialFamily):
     ) -> None:
         if only_one(probs, logits):
             (probs,) = broadcast_all(probs)
-            if validate_args is not None:  # before they are clamped
+            if validate_args is not None:  # check before clamping
                 valid = constraints.unit_interval.check(probs)
                 text = "probs must lie between 0 and 1"
                 require(valid, probs, lambda: text, text)
@@ -63,7 +62,7 @@ class ContinuousBernoulli(LogOdds, ExponentialFamily):
         return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
 
     def _cut_probs(self) -> Any:
-        """`probs`, and a number apart from 1/2 where the expansions are used."""
+        """`probs`, replaced by a number other than 1/2 where the series are used."""
         outside = self._outside_unstable_region()
         return where(outside, self.probs, full_like(self.probs, self._lims[0]))
 

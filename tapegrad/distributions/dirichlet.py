@@ -14,7 +14,7 @@ __all__ = ["Dirichlet"]
 
 
 class Dirichlet(ExponentialFamily):
-    """Probability vectors with the density prod(x_i ** (concentration_i - 1))."""
+    """Probability vectors with density proportional to prod(x_i ** (concentration_i - 1))."""
 
     arg_constraints: ClassVar[Any] = {
         "concentration": constraints.independent(constraints.positive, 1)

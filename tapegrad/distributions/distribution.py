@@ -1,8 +1,8 @@
 """The base class of distributions.
 
-A distribution has a batch shape (independent, not identical ones) and an event shape (one draw of
-one of them). Samples have the shape `sample_shape + batch_shape + event_shape`; `log_prob` of such
-a value has the shape `sample_shape + batch_shape`.
+A distribution has a batch shape (of independent distributions with different parameters) and an
+event shape (of one sample of one of them). Samples have the shape `sample_shape + batch_shape +
+event_shape`; their `log_prob` has the shape `sample_shape + batch_shape`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["Distribution"]
 
 
 def require(valid: Any, value: Any, text: Callable[[], str], short: str) -> None:
-    """Raise ValueError unless all of `valid` is true, with a text that says what was expected.
+    """Raise ValueError unless all of `valid` is true; `text` returns the start of the message.
 
-    While a function is recorded, the check becomes part of it: each replay checks its own values,
-    and has the short text, which needs none of them.
+    During capture, the check becomes part of the program: each replay checks its own values, and
+    raises with the text `short`, which needs no values.
     """
     if capturing():
         checked(valid, low=1, message=f"{short}: found invalid values", error=ValueError)
@@ -37,7 +37,7 @@ def _described(value: Any) -> str:
 
 
 class _Undefined:
-    """A class attribute that subclasses have to define."""
+    """A class attribute that subclasses must define."""
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
@@ -48,7 +48,7 @@ class _Undefined:
 class Distribution:
     """A probability distribution."""
 
-    #: the constraints that parameters satisfy, by their names
+    #: by name of a parameter: the constraint that it must satisfy
     arg_constraints: ClassVar[Any] = _Undefined()
 
     has_rsample: Any = False
@@ -57,7 +57,7 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Set whether distributions check their arguments by default; True at first."""
+        """Set whether distributions check arguments by default; initially True without `-O`."""
         if value not in (True, False):
             raise ValueError(f"set_default_validate_args takes True or False, got {value!r}")
         Distribution._validate_args = value
@@ -103,11 +103,11 @@ class Distribution:
             )
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
-        """The same distribution with parameters expanded to a larger batch shape."""
+        """The same distribution with its parameters expanded to a larger batch shape."""
         raise NotImplementedError
 
     def _expanded(self, cls: type, batch_shape: Any, _instance: Any, *names: str) -> Any:
-        """`expand` of `cls`, whose parameters with these names begin with the batch shape."""
+        """`expand` of `cls`; the shapes of the named parameters begin with the batch shape."""
         new = self._get_checked_instance(cls, _instance)
         size = as_size(batch_shape)
         batch = len(self._batch_shape)
@@ -127,7 +127,7 @@ class Distribution:
 
     @property
     def event_shape(self) -> Size:
-        """The shape of one draw from one distribution."""
+        """The shape of one sample of one distribution."""
         return self._event_shape  # type: ignore[no-any-return]
 
     @property
@@ -156,16 +156,16 @@ class Distribution:
         return self.variance.sqrt()
 
     def sample(self, sample_shape: Any = ()) -> Any:
-        """Random values without a gradient."""
+        """Draw samples without gradients."""
         with no_grad():
             return self.rsample(sample_shape)
 
     def rsample(self, sample_shape: Any = ()) -> Any:
-        """Random values whose gradients reach the parameters."""
+        """Draw samples whose gradients reach the parameters."""
         raise NotImplementedError
 
     def sample_n(self, n: int) -> Any:
-        """`n` random values; `sample((n,))` is the same."""
+        """Draw `n` samples; the same as `sample((n,))`."""
         warnings.warn(
             "sample_n(n) is an old name of sample((n,))",
             FutureWarning,
@@ -174,11 +174,11 @@ class Distribution:
         return self.sample(Size((n,)))
 
     def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density, or of the probability, at a value."""
+        """The logarithm of the density, or of the probability, of a value."""
         raise NotImplementedError
 
     def cdf(self, value: Any) -> Any:
-        """The probability of values up to this one."""
+        """The cumulative probability: that of values up to this one."""
         raise NotImplementedError
 
     def icdf(self, value: Any) -> Any:

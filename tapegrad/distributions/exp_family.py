@@ -1,7 +1,7 @@
 """Exponential families: densities exp(eta . t(x) - F(eta) + k(x)).
 
-A subclass gives its natural parameters and the log normalizer F. The entropy, and the divergence of
-two members of a family (`kl.py`), are Bregman divergences of F, so they follow from its gradient.
+A subclass defines its natural parameters and the log normalizer F. The entropy, and the divergence
+of two members of a family (`kl_same.py`), are computed from F and its gradient.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ __all__ = ["Exponential"]
 
 
 class Exponential(ExponentialFamily):
-    """The time until an event that happens `rate` times per unit of time."""
+    """The time until an event that occurs `rate` times per unit of time on average."""
 
     arg_constraints: ClassVar[Any] = {"rate": constraints.positive}
     support = constraints.nonnegative

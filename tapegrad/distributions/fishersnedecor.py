@@ -15,7 +15,7 @@ __all__ = ["FisherSnedecor"]
 
 
 class FisherSnedecor(Distribution):
-    """The ratio of two means of squares, with `df1` and `df2` degrees of freedom."""
+    """The ratio of Chi2(df1) / df1 and Chi2(df2) / df2."""
 
     arg_constraints: ClassVar[Any] = {"df1": constraints.positive, "df2": constraints.positive}
     support = constraints.positive

@@ -1,4 +1,4 @@
-"""What distributions of |x| share: those whose x lies around 0, as often below it as above."""
+"""The base class of distributions of |x|, where the distribution of x is symmetric around 0."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .transforms import AbsTransform
 
 
 class Folded(TransformedDistribution):
-    """|x|, where x has a distribution of the class `_unfolded` around 0."""
+    """|x|, where x has a distribution of the class `_unfolded` centred at 0."""
 
     arg_constraints: ClassVar[Any] = {"scale": constraints.positive}
     support = constraints.nonnegative

@@ -17,7 +17,7 @@ __all__ = ["Gamma"]
 class Gamma(ExponentialFamily):
     """A gamma distribution with shape `concentration` and inverse scale `rate`.
 
-    Gradients of samples by the concentration come from the distribution function.
+    Gradients of samples with respect to the concentration are derived from the CDF.
     """
 
     arg_constraints: ClassVar[Any] = {

@@ -14,9 +14,9 @@ __all__ = ["GeneralizedPareto"]
 
 
 class GeneralizedPareto(Distribution):
-    """Numbers from `loc` on, above x with the probability (1 + c (x - loc) / scale) ** (-1 / c).
+    """Numbers of at least `loc`, above x with probability (1 + c (x - loc) / scale) ** (-1 / c).
 
-    c is `concentration`; at 0 the distribution is exponential.
+    c is `concentration`; with 0 the distribution is exponential.
     """
 
     arg_constraints: ClassVar[Any] = {
@@ -41,7 +41,7 @@ class GeneralizedPareto(Distribution):
         return self.icdf(rand(shape, dtype=self.loc.dtype, device=self.loc.device))
 
     def _without_zero(self) -> tuple[Any, Any]:
-        """Where the concentration is 0 but for rounding, and it with 1 there."""
+        """Where the concentration is 0 up to rounding, and the concentration with 1 there."""
         zero = self.concentration.abs() <= 1e-8
         return zero, where(zero, ones_like(self.concentration), self.concentration)
 
@@ -58,7 +58,7 @@ class GeneralizedPareto(Distribution):
         return -self.scale.log() - where(zero, z, other)
 
     def log_survival_function(self, value: Any) -> Any:
-        """The logarithm of the probability of larger values."""
+        """The log probability of larger values."""
         if self._validate_args:
             self._validate_sample(value)
         z = self._z(value)
@@ -66,7 +66,7 @@ class GeneralizedPareto(Distribution):
         return where(zero, -z, -log1p(c * z) / c)
 
     def log_cdf(self, value: Any) -> Any:
-        """The logarithm of the probability of values up to this one."""
+        """The log probability of values up to this one."""
         return log1p(-exp(self.log_survival_function(value)))
 
     def cdf(self, value: Any) -> Any:

@@ -15,7 +15,7 @@ __all__ = ["Geometric"]
 
 
 class Geometric(LogOdds, Distribution):
-    """The number of failures before the first success, which has the probability `probs`."""
+    """The number of failures before the first success, with success probability `probs`."""
 
     arg_constraints: ClassVar[Any] = {
         "probs": constraints.unit_interval,

@@ -16,7 +16,7 @@ __all__ = ["Gumbel"]
 
 
 class Gumbel(TransformedDistribution):
-    """The largest of many numbers: loc - scale * log(-log(u))."""
+    """The limit distribution of maxima: loc - scale * log(-log(u)) for uniform u."""
 
     arg_constraints: ClassVar[Any] = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

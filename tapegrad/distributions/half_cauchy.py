@@ -13,7 +13,7 @@ __all__ = ["HalfCauchy"]
 
 
 class HalfCauchy(Folded):
-    """|x| of a Cauchy distribution around 0."""
+    """|x| for x from a Cauchy distribution centred at 0."""
 
     _unfolded = Cauchy
 

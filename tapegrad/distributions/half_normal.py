@@ -12,7 +12,7 @@ __all__ = ["HalfNormal"]
 
 
 class HalfNormal(Folded):
-    """|x| of a normal distribution around 0."""
+    """|x| for x from a normal distribution with mean 0."""
 
     _unfolded = Normal
 

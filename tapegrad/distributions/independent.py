@@ -1,4 +1,4 @@
-"""Distributions whose last batch dimensions count as part of one value."""
+"""Distributions whose last batch dimensions are event dimensions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Independent(Distribution, Generic[Base]):
 
     @property
     def has_enumerate_support(self) -> Any:
-        """Whether the base distribution has it; not over products of dimensions."""
+        """Whether the base distribution has it; False if batch dimensions became event ones."""
         return self.reinterpreted_batch_ndims == 0 and self.base_dist.has_enumerate_support
 
     @constraints.dependent_property

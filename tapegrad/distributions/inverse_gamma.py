@@ -15,7 +15,7 @@ __all__ = ["InverseGamma"]
 
 
 class InverseGamma(TransformedDistribution):
-    """1 / x of a gamma distribution."""
+    """1 / x for x from a gamma distribution."""
 
     arg_constraints: ClassVar[Any] = {
         "concentration": constraints.positive,
@@ -40,7 +40,7 @@ class InverseGamma(TransformedDistribution):
 
     @property
     def rate(self) -> Any:
-        """The scale of the values, which is the rate of 1 / x."""
+        """The scale of the values, which is the rate of their reciprocals."""
         return self.base_dist.rate
 
     @property

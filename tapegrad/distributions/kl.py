@@ -1,7 +1,8 @@
-"""Kullback-Leibler divergences: the registry, and how a pair of classes finds its function.
+"""Kullback-Leibler divergences: the registry, and the lookup for a pair of classes.
 
-`register_kl(P, Q)` enters a function for two classes and their subclasses; the closest entry is
-taken. The formulas are in `kl_same.py` (two distributions of a class) and `kl_other.py`.
+`register_kl(P, Q)` registers a function for two classes and their subclasses; the most derived
+match is used. The formulas are in `kl_same.py` (two distributions of one class), `kl_other.py`, and
+`kl_matrices.py`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Any
 __all__ = ["kl_divergence", "register_kl"]
 
 _KL_REGISTRY: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
-#: what was found for pairs of classes; None if nothing was
+#: by pair of classes: the function found before; None if there is none
 _KL_MEMOIZE: dict[tuple[type, type], Callable[[Any, Any], Any] | None] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Any], Any]:
-    """A decorator that enters a function of (p, q) for two classes of distributions.
+    """A decorator that registers a function of (p, q) for two classes of distributions.
 
-    If two entries are equally close to a pair of subclasses, that pair should be entered as well.
+    If two functions match a pair of subclasses equally well, register one for that pair as well.
     """
     for name, kind in (("type_p", type_p), ("type_q", type_q)):
         if not isinstance(kind, type):  # any class: mixins of distributions too, as in PyTorch
@@ -63,7 +64,7 @@ def _dispatch_kl(type_p: type, type_q: type) -> Callable[[Any, Any], Any] | None
 
 
 def kl_divergence(p: Any, q: Any) -> Any:
-    """KL(p || q) = E_p[log p(x) - log q(x)], of the batch's shape."""
+    """KL(p || q) = E_p[log p(x) - log q(x)], in the batch shape."""
     pair = type(p), type(q)
     if pair not in _KL_MEMOIZE:
         _KL_MEMOIZE[pair] = _dispatch_kl(*pair)

@@ -29,7 +29,7 @@ def _check_event_shapes(p: Any, q: Any) -> None:
 
 
 def _solved(factor: Any, other: Any) -> Any:
-    """factor^-1 other, of matrices whose batches broadcast."""
+    """factor^-1 other; the batches of the matrices broadcast."""
     batch = broadcast_shapes(factor.shape[:-2], other.shape[:-2])
     factor = factor.expand((*batch, *factor.shape[-2:]))
     return solve_triangular(factor, other.expand((*batch, *other.shape[-2:])), upper=False)

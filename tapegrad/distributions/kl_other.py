@@ -1,7 +1,7 @@
 """Kullback-Leibler divergences of two distributions of different classes.
 
-KL(p || q) = -H(p) - E_p[log q(x)]: for each class of q there is one formula, which needs some
-expectations under p. The divergence is infinite where p has values that q has not.
+KL(p || q) = -H(p) - E_p[log q(x)]: there is one formula for each class of q, which needs some
+expectations under p. The divergence is infinite where p has values outside of the support of q.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .utils import euler_constant
 
 
 def _for_each(kinds: tuple[type, ...], other: type) -> Callable[[Any], Any]:
-    """Enter one function for several classes of p."""
+    """Register one function for several classes of p."""
 
     def enter(function: Any) -> Any:
         for kind in kinds:
@@ -71,7 +71,7 @@ def _mean_exp(p: Any, scale: Any) -> Any:
     return (1 + product.reciprocal()).pow(-p.concentration)
 
 
-# -- where p has values that q has not -------------------------------------------------------------
+# -- where p has values outside of the support of q ------------------------------------------------
 
 _OF_REALS: tuple[type, ...] = (Gumbel, Laplace, Normal)
 _WITHOUT_END: tuple[type, ...] = (Exponential, Gamma, Pareto)
@@ -94,7 +94,7 @@ _for_each((Poisson,), Binomial)(_infinite)
 
 
 def _below(p: Any, q: Any, result: Any) -> Any:
-    """A result, or infinity where a uniform distribution begins below q."""
+    """A result, or infinity where the uniform distribution p begins below the support of q."""
     return where(p.low < q.support.lower_bound, math.inf, result)
 
 

@@ -16,9 +16,9 @@ __all__ = ["Kumaraswamy"]
 
 
 class Kumaraswamy(TransformedDistribution):
-    """Numbers x in [0, 1], below x with the probability 1 - (1 - x ** a) ** b.
+    """Numbers in [0, 1], below x with probability 1 - (1 - x ** a) ** b.
 
-    a is `concentration1`, b is `concentration0`; the shapes are those of beta distributions.
+    a is `concentration1`, b is `concentration0`; the density is similar to that of `Beta`.
     """
 
     arg_constraints: ClassVar[Any] = {

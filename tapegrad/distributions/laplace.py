@@ -46,7 +46,7 @@ class Laplace(Distribution):
         shape = self._extended_shape(sample_shape)
         limits = finfo(self.loc.dtype)
         u = rand(shape, dtype=self.loc.dtype, device=self.loc.device) * 2 - 1
-        u = u.clamp(min=limits.eps - 1)  # the logarithm below stays finite
+        u = u.clamp(min=limits.eps - 1)  # keeps the logarithm below finite
         return self.loc - self.scale * u.sign() * log1p(-u.abs().clamp(min=limits.tiny))
 
     def log_prob(self, value: Any) -> Any:

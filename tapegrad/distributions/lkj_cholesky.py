@@ -15,9 +15,9 @@ __all__ = ["LKJCholesky"]
 
 
 class LKJCholesky(Distribution):
-    """Cholesky factors of `dim` x `dim` correlation matrices M with density |M| ** (c - 1).
+    """Cholesky factors of correlation matrices M with density proportional to |M| ** (c - 1).
 
-    c is `concentration`; with 1, all correlation matrices are equally likely.
+    M is `dim` x `dim`, c is `concentration`; with 1, all correlation matrices are equally likely.
     """
 
     arg_constraints: ClassVar[Any] = {"concentration": constraints.positive}
@@ -30,7 +30,7 @@ class LKJCholesky(Distribution):
             raise ValueError(f"dim must be an integer of at least 2, got {dim!r}")
         self.dim = dim
         (self.concentration,) = broadcast_all(concentration)
-        # The squared length of each row without its diagonal element is from a beta distribution.
+        # The squared norm of each row without its diagonal element has a beta distribution.
         c = self.concentration
         offset = arange(dim - 1, dtype=c.dtype, device=c.device)
         offset = cat([offset.new_zeros((1,)), offset])

@@ -13,7 +13,7 @@ __all__ = ["LogNormal"]
 
 
 class LogNormal(TransformedDistribution):
-    """exp(x) of a normal distribution with mean `loc` and standard deviation `scale`."""
+    """exp(x) for normal x with mean `loc` and standard deviation `scale`."""
 
     arg_constraints: ClassVar[Any] = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.positive

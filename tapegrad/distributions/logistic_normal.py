@@ -13,7 +13,7 @@ __all__ = ["LogisticNormal"]
 
 
 class LogisticNormal(TransformedDistribution):
-    """Probability vectors made from normal numbers by breaking a stick."""
+    """Probability vectors made from normal vectors by stick breaking."""
 
     arg_constraints: ClassVar[Any] = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.simplex
@@ -31,7 +31,7 @@ class LogisticNormal(TransformedDistribution):
 
     @property
     def loc(self) -> Any:
-        """The means of the normal numbers."""
+        """The means of the normal vectors' elements."""
         return self.base_dist.base_dist.loc
 
     @property

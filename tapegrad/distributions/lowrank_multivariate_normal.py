@@ -36,9 +36,9 @@ def _batch_lowrank_mahalanobis(W: Any, D: Any, x: Any, capacitance_tril: Any) ->
 
 
 class LowRankMultivariateNormal(Distribution):
-    """Normal vectors with the covariance matrix cov_factor cov_factor^T + diag(cov_diag).
+    """Normal vectors with covariance matrix cov_factor cov_factor^T + diag(cov_diag).
 
-    Only matrices of the rank's size are factored.
+    Only matrices of size rank x rank are factored, except by `scale_tril`.
     """
 
     arg_constraints: ClassVar[Any] = {
@@ -117,7 +117,7 @@ class LowRankMultivariateNormal(Distribution):
     @lazy_property
     def scale_tril(self) -> Any:
         """The Cholesky factor of the covariance matrix."""
-        # D^1/2 (I + D^-1/2 W W^T D^-1/2) D^1/2: eigenvalues of the middle are 1 or more
+        # D^1/2 (I + D^-1/2 W W^T D^-1/2) D^1/2: the eigenvalues of the middle are at least 1
         root = self._unbroadcasted_cov_diag.sqrt().unsqueeze(-1)
         scaled = self._unbroadcasted_cov_factor / root
         middle = _with_identity(matmul(scaled, scaled.transpose(-2, -1)))

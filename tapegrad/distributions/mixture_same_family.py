@@ -15,7 +15,7 @@ __all__ = ["MixtureSameFamily"]
 
 
 class MixtureSameFamily(Distribution):
-    """One of the distributions along the last batch dimension; `mixture_distribution` picks it."""
+    """A mixture: `mixture_distribution` picks a component along the last batch dimension."""
 
     arg_constraints: ClassVar[Any] = {}
     has_rsample = False
@@ -72,7 +72,7 @@ class MixtureSameFamily(Distribution):
 
     @property
     def mixture_distribution(self) -> Any:
-        """Which component a value comes from."""
+        """The distribution over the components."""
         return self._mixture_distribution
 
     @property
@@ -81,7 +81,7 @@ class MixtureSameFamily(Distribution):
         return self._component_distribution
 
     def _mixed(self, of_components: Any) -> Any:
-        """The mean over the components."""
+        """The weighted mean over the components."""
         weights = self._pad_mixture_dimensions(self.mixture_distribution.probs)
         return (weights * of_components).sum(dim=-1 - self._event_ndims)
 

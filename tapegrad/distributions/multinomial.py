@@ -15,7 +15,7 @@ __all__ = ["Multinomial"]
 
 
 class Multinomial(Distribution):
-    """How often each category comes in `total_count` draws."""
+    """The number of times each category occurs in `total_count` draws."""
 
     arg_constraints: ClassVar[Any] = {
         "probs": constraints.simplex,
@@ -79,7 +79,7 @@ class Multinomial(Distribution):
     def sample(self, sample_shape: Any = ()) -> Any:
         size = Size(sample_shape)
         drawn = self._categorical.sample(Size((self.total_count,)) + size)
-        places = drawn.movedim(0, -1)  # the draws of one vector last
+        places = drawn.movedim(0, -1)  # the draws along the last dimension
         counts = places.new_zeros(self._extended_shape(size))
         counts = counts.scatter_add(-1, places, ones_like(places))
         return counts.type_as(self.probs)

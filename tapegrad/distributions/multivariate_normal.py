@@ -15,7 +15,7 @@ __all__ = ["MultivariateNormal"]
 
 
 def _batch_mv(bmat: Any, bvec: Any) -> Any:
-    """Matrices times vectors, whose batches broadcast."""
+    """Matrices times vectors; their batches broadcast."""
     return matmul(bmat, bvec.unsqueeze(-1)).squeeze(-1)
 
 
@@ -25,7 +25,7 @@ def _batch_mahalanobis(bL: Any, bx: Any) -> Any:
     batch = bx.shape[:-1]
     dims = bL.dim() - 2
     lead = len(batch) - dims
-    # Each batch dimension of x is split into repetitions of L's, which become right sides, and L's.
+    # Split each batch dimension of x into L's own and its repeats, which become right-hand sides.
     split: list[int] = list(batch[:lead])
     for own, whole in zip(bL.shape[:-2], batch[lead:], strict=True):
         split += [whole // own, own]
@@ -57,7 +57,7 @@ def _log_diagonal(factor: Any) -> Any:
 class MultivariateNormal(Distribution):
     """Normal vectors with mean `loc` and a covariance matrix, given in one of three ways.
 
-    `scale_tril` is the Cholesky factor of the covariance matrix, which the others are turned into.
+    `scale_tril` is the Cholesky factor of the covariance matrix; the others are converted to it.
     """
 
     arg_constraints: ClassVar[Any] = {

@@ -17,7 +17,7 @@ __all__ = ["NegativeBinomial"]
 
 
 class NegativeBinomial(LogOdds, Distribution):
-    """The number of successes, with the probability `probs`, before `total_count` failures."""
+    """The number of successes, of probability `probs`, before `total_count` failures."""
 
     arg_constraints: ClassVar[Any] = {
         "total_count": constraints.greater_than_eq(0),
@@ -54,7 +54,7 @@ class NegativeBinomial(LogOdds, Distribution):
 
     @lazy_property
     def _gamma(self) -> Any:
-        # not validated, as a count of 0 is none of a gamma distribution
+        # not validated, as a gamma distribution does not allow a count of 0
         return Gamma(concentration=self.total_count, rate=exp(-self.logits), validate_args=False)
 
     def sample(self, sample_shape: Any = ()) -> Any:
@@ -66,5 +66,5 @@ class NegativeBinomial(LogOdds, Distribution):
             self._validate_sample(value)
         chances = self.total_count * logsigmoid(-self.logits) + value * logsigmoid(self.logits)
         ways = lgamma(self.total_count + value) - lgamma(1.0 + value) - lgamma(self.total_count)
-        # no failures and no successes have the probability 1
+        # zero failures and zero successes have probability 1
         return chances + ways.masked_fill(self.total_count + value == 0.0, 0.0)

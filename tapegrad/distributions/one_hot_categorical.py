@@ -15,7 +15,7 @@ __all__ = ["OneHotCategorical", "OneHotCategoricalStraightThrough"]
 
 
 class OneHotCategorical(Distribution):
-    """Vectors with a 1 at a random place and else 0."""
+    """Vectors with a 1 at a random index and zeros elsewhere."""
 
     arg_constraints: ClassVar[Any] = {
         "probs": constraints.simplex,
@@ -90,7 +90,7 @@ class OneHotCategorical(Distribution):
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """The same, with gradients of samples as if they were the probabilities."""
+    """The same, but gradients treat samples as if they were the probabilities."""
 
     has_rsample = True
 

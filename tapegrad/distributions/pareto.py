@@ -14,7 +14,7 @@ __all__ = ["Pareto"]
 
 
 class Pareto(TransformedDistribution):
-    """Numbers of at least `scale`, above x with the probability (scale / x) ** alpha."""
+    """Numbers of at least `scale`, above x with probability (scale / x) ** alpha."""
 
     arg_constraints: ClassVar[Any] = {"alpha": constraints.positive, "scale": constraints.positive}
 
@@ -32,7 +32,7 @@ class Pareto(TransformedDistribution):
 
     @property
     def mean(self) -> Any:
-        a = self.alpha.clamp(min=1)  # infinite up to 1
+        a = self.alpha.clamp(min=1)  # infinite for alpha <= 1
         return a * self.scale / (a - 1)
 
     @property
@@ -41,7 +41,7 @@ class Pareto(TransformedDistribution):
 
     @property
     def variance(self) -> Any:
-        a = self.alpha.clamp(min=2)  # infinite up to 2
+        a = self.alpha.clamp(min=2)  # infinite for alpha <= 2
         return self.scale.pow(2) * a / ((a - 1).pow(2) * (a - 2))
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)

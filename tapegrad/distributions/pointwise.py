@@ -1,4 +1,4 @@
-"""Transforms of single numbers: exp, powers, sigmoid, softplus, tanh, affine functions, CDFs."""
+"""Elementwise transforms: exp, powers, sigmoid, softplus, tanh, abs, affine functions, CDFs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class PowerTransform(Transform):
 
 
 def _clipped_sigmoid(x: Any) -> Any:
-    """The sigmoid, kept away from 0 and 1."""
+    """The sigmoid, clamped away from 0 and 1."""
     limits = finfo(x.dtype)
     return clamp(sigmoid(x), min=limits.tiny, max=1.0 - limits.eps)
 
@@ -120,7 +120,7 @@ class SoftplusTransform(_WithoutParameters):
 
 
 class TanhTransform(_WithoutParameters):
-    """y = tanh(x); a cache makes the inverse exact where tanh is 1 by rounding."""
+    """y = tanh(x); a cache makes the inverse exact where tanh rounds to 1."""
 
     domain = constraints.real
     codomain = constraints.interval(-1.0, 1.0)
@@ -138,7 +138,7 @@ class TanhTransform(_WithoutParameters):
 
 
 class AbsTransform(_WithoutParameters):
-    """y = |x|, whose inverse gives the positive x."""
+    """y = |x|; the inverse returns the non-negative x."""
 
     domain = constraints.real
     codomain = constraints.positive
@@ -151,7 +151,7 @@ class AbsTransform(_WithoutParameters):
 
 
 class AffineTransform(Transform):
-    """y = loc + scale * x, of values with `event_dim` dimensions."""
+    """y = loc + scale * x, for values with `event_dim` dimensions."""
 
     bijective = True
 
@@ -221,7 +221,7 @@ def _all_equal(x: Any, y: Any) -> bool:
 
 
 class CumulativeDistributionTransform(Transform):
-    """y = the probability of values up to x under a distribution."""
+    """y = cdf(x) of a distribution."""
 
     bijective = True
     codomain = constraints.unit_interval

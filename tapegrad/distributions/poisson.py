@@ -14,7 +14,7 @@ __all__ = ["Poisson"]
 
 
 class Poisson(ExponentialFamily):
-    """The number of events that happen `rate` times on average."""
+    """The number of events that occur `rate` times on average."""
 
     arg_constraints: ClassVar[Any] = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer

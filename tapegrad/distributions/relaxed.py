@@ -1,4 +1,4 @@
-"""What relaxed distributions share: transforms of one that has a temperature, probs and logits."""
+"""The base class of relaxed distributions, whose base has temperature, probs and logits."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from .transformed_distribution import TransformedDistribution
 
 
 class Relaxed(TransformedDistribution):
-    """Choices that are not quite made; the smaller the temperature, the nearer they are to it."""
+    """A continuous version of a discrete distribution, exact in the limit of temperature 0."""
 
     has_rsample = True
-    #: makes the transform to the values
+    #: the class of the transform from base samples to values
     _transform: ClassVar[type]
 
     def __init__(

@@ -56,7 +56,7 @@ class LogitRelaxedBernoulli(LogOdds, Distribution):
 
 
 class RelaxedBernoulli(Relaxed):
-    """Numbers between 0 and 1, which are 0 or 1 in the limit of a small `temperature`."""
+    """Numbers between 0 and 1, which tend to 0 or 1 as `temperature` goes to 0."""
 
     arg_constraints: ClassVar[Any] = LogitRelaxedBernoulli.arg_constraints
     support = constraints.unit_interval

@@ -16,7 +16,7 @@ __all__ = ["ExpRelaxedCategorical", "RelaxedOneHotCategorical"]
 
 
 class ExpRelaxedCategorical(Distribution):
-    """The logarithms of a relaxed one-hot categorical distribution."""
+    """The logarithms of values of a relaxed one-hot categorical distribution."""
 
     arg_constraints: ClassVar[Any] = {
         "probs": constraints.simplex,
@@ -79,7 +79,7 @@ class ExpRelaxedCategorical(Distribution):
 
 
 class RelaxedOneHotCategorical(Relaxed):
-    """Probability vectors, which are one-hot in the limit of a small `temperature`."""
+    """Probability vectors, which tend to one-hot vectors as `temperature` goes to 0."""
 
     arg_constraints: ClassVar[Any] = ExpRelaxedCategorical.arg_constraints
     support = constraints.simplex

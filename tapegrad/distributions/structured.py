@@ -1,5 +1,4 @@
-"""Transforms of vectors and matrices: onto the simplex, and onto Cholesky factors and what they are
-factors of."""
+"""Transforms to the simplex, to Cholesky factors, and to positive definite matrices."""
 
 from __future__ import annotations
 
@@ -16,15 +15,15 @@ from .utils import tril_matrix_to_vec, vec_to_tril_matrix
 
 
 def _ones_before(x: Any) -> Any:
-    """One more element at the front of the last dimension: 1."""
+    """Prepend a 1 to the last dimension."""
     return pad(x, [1, 0], value=1)
 
 
 class CorrCholeskyTransform(Transform):
-    """D (D - 1) / 2 numbers become the Cholesky factor of a D x D correlation matrix.
+    """Maps D (D - 1) / 2 numbers to the Cholesky factor of a D x D correlation matrix.
 
-    tanh of the numbers, in the lower triangle, says which part of a row's remaining length each
-    element takes.
+    The numbers fill the lower triangle; tanh of each is the fraction of the row's remaining norm
+    that its element takes.
     """
 
     domain = constraints.real_vector
@@ -65,7 +64,7 @@ class CorrCholeskyTransform(Transform):
 
 
 class SoftmaxTransform(_WithoutParameters):
-    """y = exp(x) / sum(exp(x)); not bijective, since a constant may be added to x."""
+    """y = exp(x) / sum(exp(x)); not bijective: adding a constant to x does not change y."""
 
     domain = constraints.real_vector
     codomain = constraints.simplex
@@ -85,7 +84,7 @@ class SoftmaxTransform(_WithoutParameters):
 
 
 class StickBreakingTransform(_WithoutParameters):
-    """n numbers become n + 1 probabilities: each says which part of the rest its element takes."""
+    """Maps n numbers to n + 1 probabilities; each sets its element's fraction of the rest."""
 
     domain = constraints.real_vector
     codomain = constraints.simplex
@@ -117,13 +116,13 @@ class StickBreakingTransform(_WithoutParameters):
 
 
 def _log_countdown(x: Any) -> Any:
-    """log(n), log(n - 1), ..., log(1), by which zeros become equal probabilities."""
+    """log(n), log(n - 1), ..., log(1): offsets that map zeros to equal probabilities."""
     count = x.shape[-1]
     return (count + 1 - x.new_ones(count).cumsum(-1)).log()
 
 
 class LowerCholeskyTransform(_WithoutParameters):
-    """Square matrices become lower triangular ones with a positive diagonal."""
+    """Maps square matrices to lower triangular ones with a positive diagonal."""
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
@@ -136,7 +135,7 @@ class LowerCholeskyTransform(_WithoutParameters):
 
 
 class PositiveDefiniteTransform(_WithoutParameters):
-    """Square matrices become positive definite ones, by way of their Cholesky factors."""
+    """Maps square matrices to positive definite ones, through Cholesky factors."""
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite

@@ -15,7 +15,7 @@ __all__ = ["StudentT"]
 
 
 class StudentT(Distribution):
-    """loc + scale * z / sqrt(v / df) of a standard normal z and v from Chi2(df)."""
+    """loc + scale * z / sqrt(v / df) for standard normal z and v from Chi2(df)."""
 
     arg_constraints: ClassVar[Any] = {
         "df": constraints.positive,

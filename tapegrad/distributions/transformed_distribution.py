@@ -17,7 +17,7 @@ __all__ = ["TransformedDistribution"]
 class TransformedDistribution(Distribution):
     """The distribution of y = t(x), where x comes from `base_distribution`.
 
-    `transforms` is a transform, or a list of them that are applied in order.
+    `transforms` is a transform, or a list of them, applied in order.
     """
 
     arg_constraints: ClassVar[Any] = {}

@@ -1,4 +1,4 @@
-"""PyTorch's names of all transforms."""
+"""All transforms, under PyTorch's names."""
 
 from .composing import (
     CatTransform,

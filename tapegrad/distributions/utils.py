@@ -1,7 +1,7 @@
 """Helpers of distributions: broadcasting parameters, probabilities and logits, lazy attributes.
 
-In come parameters as numbers or tensors, out come tensors of one shape. Every distribution uses
-them; programs that define their own distributions do too.
+Comes in: parameters as numbers or tensors. Goes out: tensors of one shape. All distributions use
+them, as do programs that define their own.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def broadcast_all(*values: Any) -> tuple[Any, ...]:
 
 
 def _standard_normal(shape: Any, dtype: Any, device: Any) -> Tensor:
-    """Normal numbers with mean 0 and standard deviation 1."""
+    """Samples of the standard normal distribution."""
     return randn(as_size(shape), dtype=dtype, device=device)
 
 
@@ -85,7 +85,7 @@ def logits_to_probs(logits: Any, is_binary: bool = False) -> Any:
 
 
 def clamp_probs(probs: Any) -> Any:
-    """Probabilities moved away from 0 and 1 by the precision of their dtype."""
+    """Probabilities clamped to [eps, 1 - eps], with the eps of their dtype."""
     eps = finfo(probs.dtype).eps
     return probs.clamp(min=eps, max=1 - eps)
 
@@ -110,7 +110,7 @@ def log_multigamma(x: Any, p: int) -> Any:
 
 
 class lazy_property:
-    """An attribute that is computed when it is first read, and kept."""
+    """An attribute that is computed when first read, and cached."""
 
     def __init__(self, wrapped: Callable[[Any], Any]) -> None:
         self.wrapped = wrapped
@@ -136,9 +136,9 @@ def tril_matrix_to_vec(mat: Any, diag: int = 0) -> Any:
 
 
 def vec_to_tril_matrix(vec: Any, diag: int = 0) -> Any:
-    """Lower triangular matrices whose elements are those of vectors, row by row."""
+    """Lower triangular matrices filled row by row with the elements of vectors."""
     count = vec.shape[-1]
-    # the root of n (n + 1) / 2 elements of n rows, moved by `diag` diagonals
+    # solve n (n + 1) / 2 = count, adjusted for `diag` further diagonals
     shift = 1 + 2 * diag
     n = (-shift + (shift**2 + 8 * count + 4 * abs(diag) * (diag + 1)) ** 0.5) / 2
     if round(n) - n > finfo(vec.dtype).eps:

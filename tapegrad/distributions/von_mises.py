@@ -15,9 +15,9 @@ __all__ = ["VonMises"]
 
 
 class VonMises(Distribution):
-    """Angles in radians around `loc`, with the density exp(concentration * cos(x - loc)).
+    """Angles in radians with density proportional to exp(concentration * cos(x - loc)).
 
-    Samples are between -pi and pi. Values may be any numbers: whole turns do not matter.
+    Samples are between -pi and pi. Values may be any numbers: the density has period 2 pi.
     """
 
     arg_constraints: ClassVar[Any] = {
@@ -60,6 +60,6 @@ class VonMises(Distribution):
 
     @lazy_property
     def variance(self) -> Any:
-        """1 minus the length of the mean vector."""
+        """The circular variance: 1 minus the length of the mean vector."""
         first, second = (log_bessel_(self.concentration, order=n) for n in (0, 1))
         return 1 - (second - first).exp()

@@ -15,7 +15,7 @@ __all__ = ["Weibull"]
 
 
 class Weibull(TransformedDistribution):
-    """scale * x ** (1 / concentration) of an exponential distribution."""
+    """scale * x ** (1 / concentration) for x from the exponential distribution of rate 1."""
 
     arg_constraints: ClassVar[Any] = {
         "scale": constraints.positive,

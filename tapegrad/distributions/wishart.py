@@ -106,7 +106,7 @@ class Wishart(ExponentialFamily):
             )
 
     def _set_chi2(self) -> None:
-        """The distributions of the squared diagonal of a sample's factor (Bartlett)."""
+        """Set the distributions of the squared diagonal of Bartlett's triangular factor."""
         factor = self._unbroadcasted_scale_tril
         counts = arange(self._event_shape[-1], dtype=factor.dtype, device=factor.device)
         self._dist_chi2 = Chi2(df=self.df.expand(self._batch_shape).unsqueeze(-1) - counts)
@@ -164,7 +164,7 @@ class Wishart(ExponentialFamily):
         return self._degrees() * (covariance.pow(2) + outer)
 
     def _bartlett_sampling(self, sample_shape: Any = ()) -> Any:
-        """A product of triangular factors with normal elements and roots of Chi2 ones."""
+        """F F^T, where F is scale_tril times a triangle of normals and roots of Chi2 samples."""
         roots = self._dist_chi2.rsample(sample_shape).sqrt()
         roots = clamp(roots, min=finfo(roots.dtype).eps)
         shape = self._extended_shape(sample_shape)
@@ -173,7 +173,7 @@ class Wishart(ExponentialFamily):
         return matmul(factor, factor.transpose(-2, -1))
 
     def rsample(self, sample_shape: Any = (), max_try_correction: int | None = None) -> Any:
-        """Random matrices; outside compiled functions, singular ones are drawn again."""
+        """Draw samples; outside of compiled functions, singular ones are redrawn."""
         size = Size(sample_shape)
         sample = self._bartlett_sampling(size)
         if capturing():

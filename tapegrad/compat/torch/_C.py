@@ -1,4 +1,4 @@
-"""`torch._C`: the few names of PyTorch's C++ part that packages call without need."""
+"""`torch._C`: the few names of PyTorch's C++ extension that packages use needlessly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _nn:
 
     @staticmethod
     def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
-        """What the arguments of `Module.to` mean: device, dtype, non_blocking, memory format."""
+        """Parse arguments of `Module.to` into device, dtype, non_blocking, memory format."""
         from ...core.device import as_device
         from ...nn.module import _parse_to
 
@@ -41,7 +41,7 @@ class _nn:
 
 
 def _log_api_usage_once(name: str) -> None:
-    """Nothing to do: as in PyTorch, unless a program has set a logger."""
+    """Does nothing, as in PyTorch unless a program has set a logger."""
 
 
 def _get_tracing_state() -> None:
@@ -55,12 +55,12 @@ def _is_tracing() -> bool:
 
 
 def _is_torch_function_enabled() -> bool:
-    """Whether `__torch_function__` is asked: only of classes that have one."""
+    """True: the `__torch_function__` of classes that define it is called."""
     return True
 
 
 def _get_privateuse1_backend_name() -> str:
-    """The name of PyTorch's device for extensions, which nothing has renamed."""
+    """PyTorch's name of the device type for extensions; it is never renamed here."""
     return "privateuseone"
 
 
@@ -70,7 +70,7 @@ def _has_storage(x: Any) -> bool:
 
 
 class DispatchKey(enum.Enum):
-    """Names of PyTorch's kinds of kernels; tables of packages name them."""
+    """PyTorch's dispatch keys; tables in packages refer to them."""
 
     Undefined = enum.auto()
     CPU = enum.auto()
@@ -87,7 +87,7 @@ class DispatchKey(enum.Enum):
 
 
 class DispatchKeySet:
-    """A set of such names."""
+    """A set of dispatch keys."""
 
     def __init__(self, *keys: DispatchKey) -> None:
         self._keys = frozenset(keys)
@@ -96,7 +96,7 @@ class DispatchKeySet:
         return DispatchKeySet(*self._keys, *other._keys)
 
     def has(self, key: DispatchKey) -> bool:
-        """Whether a name is in the set."""
+        """Whether a key is in the set."""
         return key in self._keys
 
 

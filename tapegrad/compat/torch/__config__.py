@@ -1,4 +1,4 @@
-"""`torch.__config__`: how the library was built, in words."""
+"""`torch.__config__`: the build configuration as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ... import __version__, get_num_threads
 
 
 def show() -> str:
-    """What computes: no BLAS that packages ask for, so the names of its options say OFF."""
+    """The build settings; libraries that packages look for, such as MKL, are OFF."""
     return (
         f"tapegrad {__version__}\n"
         "  - native code is compiled by LLVM when it is first needed\n"
@@ -16,5 +16,5 @@ def show() -> str:
 
 
 def parallel_info() -> str:
-    """How many threads operations use."""
+    """The number of threads that operations use."""
     return f"tapegrad's threads: {get_num_threads()}\n"

@@ -1,4 +1,4 @@
-"""What `torch` itself has beside the names of `tapegrad`."""
+"""Names of `torch` that `tapegrad` lacks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FILES = "torch.save and torch.load read and write files"
 PyTorchFileReader = absent_class("torch.PyTorchFileReader", _FILES)
 PyTorchFileWriter = absent_class("torch.PyTorchFileWriter", _FILES)
 
-#: the types of TorchScript, which packages write in annotations, often by mistake
+#: types of TorchScript; packages use them in annotations, often by mistake
 _TYPES = "there is no TorchScript: annotate with Python's types and torch.Tensor"
 Type = absent_class("torch.Type", _TYPES)
 for _name in (
@@ -60,7 +60,7 @@ sparse_compressed_tensor = absent("torch.sparse_compressed_tensor", _COMPRESSED)
 jagged = LAYOUTS["jagged"]
 legacy_contiguous_format = FORMATS["contiguous_format"]
 
-#: dtypes that packages compare with and have tables of: name, category, bytes, signed
+#: dtypes that packages compare with or list in tables: name, category, bytes, signed
 _NAMED_DTYPES = (
     *(("uint16", dtypes.INTEGER, 2, False), ("uint32", dtypes.INTEGER, 4, False)),
     *(("uint64", dtypes.INTEGER, 8, False), ("complex32", dtypes.FLOAT + 1, 4, True)),
@@ -84,7 +84,7 @@ for _name, _short in (("complex32", "chalf"), ("complex64", "cfloat"), ("complex
 
 
 class AcceleratorError(RuntimeError):
-    """What PyTorch raises where a GPU fails."""
+    """PyTorch's error for failures of a GPU; never raised here."""
 
 
 def _assert(condition: Any, message: str) -> None:
@@ -97,7 +97,7 @@ def _check(cond: Any, message: Any = None) -> None:
 
 
 def _check_with(error_type: type[Exception], cond: Any, message: Any = None) -> None:
-    """Raise an error unless something holds; `message` is a function that gives the text."""
+    """Raise an error unless `cond` is True; `message` is a function that returns the text."""
     if not isinstance(cond, bool):
         raise TypeError(f"a check takes True or False, got {type(cond).__name__}")
     if not cond:
@@ -141,7 +141,7 @@ def _softmax_backward_data(
 
 
 def typename(obj: Any) -> str:
-    """The name of an object's type with its module; of a tensor, such as "torch.FloatTensor"."""
+    """The name of an object's type with its module; for tensors, e.g. "torch.FloatTensor"."""
     if isinstance(obj, Tensor):
         return str(obj.type())
     kind = obj if hasattr(obj, "__qualname__") else type(obj)
@@ -151,22 +151,22 @@ def typename(obj: Any) -> str:
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """Always False: numbers near zero are not rounded to it."""
+    """Always False: denormal numbers are not flushed to zero."""
     return False
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """Always False: all operations are deterministic, so there is nothing to warn of."""
+    """Always False: all operations are deterministic, so no warnings are needed."""
     return False
 
 
 def get_deterministic_debug_mode() -> int:
-    """2 where deterministic algorithms were asked for, else 0."""
+    """2 if deterministic algorithms are enabled, else 0."""
     return 2 if switches.are_deterministic_algorithms_enabled() else 0
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """Ask for deterministic algorithms by a level: 0, 1, 2 or "default", "warn", "error"."""
+    """Turn deterministic algorithms on or off: 0, 1, 2 or "default", "warn", "error"."""
     names = {"default": 0, "warn": 1, "error": 2}
     level = names.get(debug_mode) if isinstance(debug_mode, str) else debug_mode
     if level not in (0, 1, 2):
@@ -178,14 +178,14 @@ _warn_always = [False]
 
 
 def set_warn_always(b: bool, /) -> None:
-    """Keep what is asked for: warnings here go by Python's filters alone."""
+    """Store the setting; it has no effect: only Python's filters control warnings here."""
     if not isinstance(b, bool):
         raise TypeError(f"set_warn_always takes True or False, got {type(b).__name__}")
     _warn_always[0] = b
 
 
 def is_warn_always_enabled() -> bool:
-    """What was asked for."""
+    """The setting of `set_warn_always`."""
     return _warn_always[0]
 
 
@@ -238,7 +238,7 @@ def instance_norm(
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """A product of two inputs with each slice of `weight`."""
+    """The bilinear form of two inputs with each slice of `weight`."""
     return functional.bilinear(input1, input2, weight, bias)
 
 
@@ -253,13 +253,13 @@ def get_num_interop_threads() -> int:
 
 
 def set_num_interop_threads(n: int) -> None:
-    """Changes nothing: operations run one after another."""
+    """Has no effect: operations run one after another."""
     if not isinstance(n, int) or n <= 0:
         raise RuntimeError(f"expected a positive number of threads, got {n!r}")
 
 
 def sym_int(a: Any) -> int:
-    """A whole number, rounded towards zero."""
+    """A number as int, rounded towards zero."""
     return int(a)
 
 
@@ -294,14 +294,14 @@ def sym_ite(b: Any, t: Any, f: Any) -> Any:
 
 
 def get_device_module(device: Any = None) -> Any:
-    """The module of a kind of device: `torch.cpu` or `torch.cuda`."""
+    """The module of a device type: `torch.cpu` or `torch.cuda`."""
     from ...core.device import as_device
 
     return importlib.import_module(f"torch.{as_device(device).type}")
 
 
 def is_vulkan_available() -> bool:
-    """False: there are no tensors on Vulkan."""
+    """False: Vulkan is not supported."""
     return False
 
 

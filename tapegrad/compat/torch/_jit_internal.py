@@ -21,7 +21,7 @@ __all__ = [
 
 
 class BroadcastingList(type):
-    """The class of `BroadcastingList2` and the others, which stand in annotations."""
+    """The metaclass of `BroadcastingList2` and the others, which are used in annotations."""
 
     def __getitem__(cls, item: Any) -> Any:
         return list[item]
@@ -57,7 +57,7 @@ def boolean_dispatch(
     module_name: str,
     func_name: str,
 ) -> Any:
-    """A function that calls one of two others, by one of its arguments."""
+    """A function that calls `if_true` or `if_false`, depending on one of its arguments."""
 
     def function(*args: Any, **kwargs: Any) -> Any:
         given = args[arg_index] if arg_index < len(args) else kwargs.get(arg_name, default)

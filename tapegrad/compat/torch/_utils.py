@@ -1,4 +1,4 @@
-"""`torch._utils`: what pickles of tensors call."""
+"""`torch._utils`: functions that pickles of tensors call, and helpers that packages use."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def _rebuild_tensor_v2(
     backward_hooks: Any = None,
     metadata: Any = None,
 ) -> Tensor:
-    """A tensor of a file, over the memory of its storage."""
+    """Rebuild a tensor of a file as a view of its storage."""
     tensor = _rebuild_tensor(storage, storage_offset, size, stride)
     return tensor.requires_grad_() if requires_grad else tensor
 
 
 def _rebuild_tensor(storage: Any, storage_offset: int, size: Any, stride: Any) -> Tensor:
-    """A tensor of an older file."""
+    """Rebuild a tensor of an older file."""
     return wrap(strided_view(storage.array, storage_offset, tuple(size), tuple(stride)))
 
 
 def _rebuild_sparse_tensor(layout: Any, data: tuple[Any, ...]) -> Tensor:
-    """A sparse tensor of a file."""
+    """Rebuild a sparse tensor of a file."""
     if layout is not LAYOUTS["sparse_coo"]:
         raise NotImplementedError(f"the file has a tensor of layout {layout}; there is sparse_coo")
     indices, values, size, *unique = data
@@ -39,7 +39,7 @@ def _rebuild_sparse_tensor(layout: Any, data: tuple[Any, ...]) -> Tensor:
 
 
 def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any) -> Parameter:
-    """A parameter of a file."""
+    """Rebuild a parameter of a file."""
     parameter = wrap(data._array, Parameter)
     parameter.requires_grad_(requires_grad)
     assert isinstance(parameter, Parameter)
@@ -49,7 +49,7 @@ def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any) -
 def _rebuild_parameter_with_state(
     data: Tensor, requires_grad: bool, backward_hooks: Any, state: Any
 ) -> Parameter:
-    """A parameter of a file, with attributes that were set on it."""
+    """Rebuild a parameter of a file and the attributes that were set on it."""
     parameter = _rebuild_parameter(data, requires_grad, backward_hooks)
     for name, value in (state if isinstance(state, dict) else {}).items():
         setattr(parameter, name, value)
@@ -64,14 +64,14 @@ for _function in (
 
 
 def _get_available_device_type() -> str | None:
-    """The kind of accelerator that can be used here: "cuda" or None."""
+    """The device type of the available accelerator: "cuda" or None."""
     from ... import cuda
 
     return "cuda" if cuda.is_available() else None
 
 
 def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
-    """The number of a device; -1 for the CPU where that is allowed."""
+    """The index of a device; -1 for the CPU if `allow_cpu`."""
     from ...core.device import as_device
 
     if isinstance(device, int):
@@ -87,7 +87,7 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
 
 
 def _flatten_dense_tensors(tensors: Any) -> Tensor:
-    """All elements of tensors, one after another."""
+    """The elements of all tensors, concatenated into one 1-d tensor."""
     from ... import cat
 
     joined: Tensor = cat([x.reshape(-1) for x in tensors])
@@ -95,13 +95,13 @@ def _flatten_dense_tensors(tensors: Any) -> Tensor:
 
 
 def _unflatten_dense_tensors(flat: Tensor, tensors: Any) -> tuple[Tensor, ...]:
-    """Parts of a flat tensor that have the shapes of tensors."""
+    """Split a flat tensor into parts with the shapes of `tensors`."""
     parts = flat.split([x.numel() for x in tensors])
     return tuple([part.reshape(x.shape) for part, x in zip(parts, tensors, strict=True)])
 
 
 def _get_device_module(device_type: str) -> Any:
-    """The module of a kind of device: `torch.cpu` or `torch.cuda`."""
+    """The module of a device type: `torch.cpu` or `torch.cuda`."""
     import importlib
 
     return importlib.import_module(f"torch.{device_type}")

@@ -1,4 +1,4 @@
-"""`torch.accelerator`: the GPU, if there is one, whatever its kind."""
+"""`torch.accelerator`: functions for the GPU, if there is one."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """How many GPUs there are."""
+    """The number of GPUs."""
     return cuda.device_count()
 
 
 def current_accelerator(check_available: bool = False) -> device | None:
-    """The kind of GPU: `cuda`, or None where there is none."""
+    """The device `cuda`, or None if there is no GPU."""
     return device("cuda") if cuda.is_available() else None
 
 
 def current_device_index() -> int:
-    """The number of the GPU in use."""
+    """The index of the current GPU."""
     return cuda.current_device()
 
 
@@ -32,17 +32,17 @@ current_device_idx = current_device_index
 
 
 def set_device_index(device: Any) -> None:
-    """Make the GPU of a number the one in use."""
+    """Set the current GPU."""
     cuda.set_device(device)
 
 
 def synchronize(device: Any = None) -> None:
-    """Wait until the GPU has finished what it was given."""
+    """Wait until the GPU has finished all enqueued work."""
     cuda.synchronize()
 
 
 def empty_cache() -> None:
-    """Give memory that is kept for reuse back to the GPU."""
+    """Return unused cached memory to the GPU."""
     cuda.empty_cache()
 
 

@@ -1,4 +1,4 @@
-"""`torch.compiler`: marks for functions, and what can be asked of a compiler."""
+"""`torch.compiler`: decorators for functions, and queries about the compiler."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def substitute_in_graph(original_fn: Any, **options: Any) -> Callable[[Any], Any
 
 
 def cudagraph_mark_step_begin() -> None:
-    """Nothing to mark: there are no CUDA graphs."""
+    """Does nothing: there are no CUDA graphs."""
 
 
 def reset() -> None:
-    """Nothing to forget: compiled functions keep their own programs."""
+    """Does nothing: each compiled function keeps its own programs."""
 
 
 def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:
-    """Names that `torch.compile(backend=...)` takes."""
+    """The names that `torch.compile(backend=...)` accepts."""
     return ["eager", "inductor"]
 
 
 class set_stance:
-    """A context, or a call: only the stances that change nothing here are taken."""
+    """Accepts, as a call or a context, the stances that have no effect here; others raise."""
 
     def __init__(self, stance: str = "default", **options: Any) -> None:
         if stance not in ("default", "eager_on_recompile", "fail_on_recompile"):

@@ -17,7 +17,7 @@ load = absent("torch.export.load", _INSTEAD)
 
 
 def register_dataclass(cls: Any, **options: Any) -> None:
-    """Let dataclasses be nodes of trees, as for `torch.utils._pytree`."""
+    """Register a dataclass as a pytree node, as in `torch.utils._pytree`."""
     from .utils._pytree import register_dataclass as register
 
     register(cls)

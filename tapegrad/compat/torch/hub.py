@@ -1,4 +1,4 @@
-"""`torch.hub`, local only: models of folders and files that are there; nothing is downloaded."""
+"""`torch.hub`, local only: models from existing folders and files; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .serialization import load as load_file
 _folder: list[str] = []
 
 
-#: the part of a file's name that tells the beginning of its checksum
+#: the part of a file name that is the beginning of its checksum
 HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")
 
 
 def get_dir() -> str:
-    """The folder of downloads: set by `set_dir`, by TORCH_HOME, or ~/.cache/torch/hub."""
+    """The download folder: that of `set_dir`, $TORCH_HOME/hub, or ~/.cache/torch/hub."""
     return _folder[0] if _folder else os.path.join(_get_torch_home(), "hub")
 
 
@@ -33,12 +33,12 @@ def _get_torch_home() -> str:
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
-    """Set the folder of downloads."""
+    """Set the download folder."""
     _folder[:] = [os.path.expanduser(os.fspath(d))]
 
 
 def load(repo_or_dir: str, model: str, *args: Any, source: str = "github", **kwargs: Any) -> Any:
-    """What the function `model` of the folder's hubconf.py returns; needs `source="local"`."""
+    """Call the function `model` of the folder's hubconf.py; needs `source="local"`."""
     for option in ("trust_repo", "force_reload", "verbose", "skip_validation"):
         kwargs.pop(option, None)
     return _entry(_configuration(repo_or_dir, source), model)(*args, **kwargs)
@@ -64,7 +64,7 @@ def load_state_dict_from_url(
     file_name: str | None = None,
     weights_only: bool = True,
 ) -> Any:
-    """Load a file that was downloaded before, or one with a `file:` address."""
+    """Load a file that was downloaded before, or one with a `file:` URL."""
     parts = urlparse(url)
     if parts.scheme == "file":
         path = Path(url2pathname(parts.path))
@@ -111,7 +111,7 @@ def _entry(module: ModuleType, name: str) -> Any:
 
 
 class PlainProgress:
-    """Stands for tqdm where it is not installed: goes through items and shows nothing."""
+    """Used where tqdm is not installed: iterates over the items and displays nothing."""
 
     def __init__(self, iterable: Any = None, total: Any = None, **options: Any) -> None:
         self.iterable = iterable
@@ -124,14 +124,14 @@ class PlainProgress:
             yield item
 
     def update(self, n: int = 1) -> None:
-        """Count."""
+        """Advance the count."""
         self.n += n
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing."""
 
     def set_description(self, *args: Any, **options: Any) -> None:
-        """Nothing to show."""
+        """Does nothing."""
 
     def __enter__(self) -> PlainProgress:
         return self

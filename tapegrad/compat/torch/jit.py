@@ -1,4 +1,4 @@
-"""`torch.jit`: functions stay Python, so scripting them is leaving them as they are."""
+"""`torch.jit`: functions stay Python, so scripting returns them unchanged."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ optimize_for_inference = absent("torch.jit.optimize_for_inference", _NO_SCRIPT)
 
 
 def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
-    """The result of a function, which runs at once, as a Future; there is no other thread."""
+    """Run a function at once, in this thread; returns a Future with its result."""
     future: Future[Any] = Future()
     future.set_result(func(*args, **kwargs))
     return future
 
 
 def wait(future: Future[Any]) -> Any:
-    """The result that a Future of `fork` holds."""
+    """The result of a Future from `fork`."""
     return future.wait()
 
 
 class Error(RuntimeError):
-    """What PyTorch raises in scripted functions."""
+    """PyTorch's error in scripted functions."""
 
 
 class TracerWarning(Warning):
-    """A category that scripts switch off; nothing is traced here."""
+    """A warning category that scripts filter out; it is never used here."""
 
 
 class Attribute(NamedTuple):
@@ -122,7 +122,7 @@ def isinstance(obj: Any, target_type: Any) -> bool:
 
 @contextmanager
 def optimized_execution(should_optimize: bool) -> Iterator[None]:
-    """A block in which nothing changes: there is no interpreter of scripts to switch."""
+    """A context without effect: there is no TorchScript interpreter."""
     yield
 
 

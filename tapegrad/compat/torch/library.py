@@ -1,4 +1,4 @@
-"""`torch.library`: operations that programs register, which `torch.ops` then has."""
+"""`torch.library`: operations that programs register and call through `torch.ops`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ triton_op = absent("torch.library.triton_op", "write the operation with tensors 
 wrap_triton = absent("torch.library.wrap_triton", "write the operation with tensors or NumPy")
 opcheck = absent("torch.library.opcheck", "use torch.autograd.gradcheck")
 
-#: PyTorch's names of dispatch keys that mean a kernel for some device, or for all
+#: by dispatch key of PyTorch: the device type of the kernel; None means all
 _KEYS: dict[str, str | None] = {
     "CPU": "cpu",
     "CUDA": "cuda",
@@ -57,7 +57,7 @@ def custom_op(
 
 
 def define(qualname: str, schema: Any = None, *, lib: Any = None, tags: Any = ()) -> Any:
-    """Make a name known; `impl` then gives it kernels."""
+    """Register a name; `impl` adds its kernels."""
     register(qualname, None)
     if callable(schema):  # as a decorator of the function for all devices
         return impl(qualname, "default", schema)
@@ -65,23 +65,23 @@ def define(qualname: str, schema: Any = None, *, lib: Any = None, tags: Any = ()
 
 
 def impl(qualname: str, types: Any, func: Any = None, *, lib: Any = None) -> Any:
-    """Use a function for tensors on some devices: "cpu", "cuda", or "default" for all."""
+    """Register the kernel for tensors on some devices: "cpu", "cuda", or "default" for all."""
     kinds = [types] if isinstance(types, str) else list(types)
     plain = None if "default" in kinds else [_device_of(kind) for kind in kinds]
     return found(qualname).register_kernel(plain if plain != [None] else None, func)
 
 
 def register_kernel(op: Any, device_types: Any, func: Any = None, /, *, lib: Any = None) -> Any:
-    """Use a function for tensors on some devices; None means all."""
+    """Register the kernel for tensors on some devices; None means all."""
     return _operation(op).register_kernel(device_types, func)
 
 
 def register_fake(
     op: Any, func: Any = None, /, *, lib: Any = None, _stacklevel: int = 1, **options: Any
 ) -> Any:
-    """Keep the function that computes shapes; tensors here always have values.
+    """Store the function that computes shapes; it is not used: tensors always have values.
 
-    The operation may be registered later, or never: nothing asks for its shapes.
+    So the operation may be registered later, or never.
     """
     operation = op if isinstance(op, CustomOpDef) else REGISTERED.get(op)
     keep = (lambda fn: fn) if operation is None else operation.register_fake
@@ -94,7 +94,7 @@ impl_abstract = register_fake
 def register_autograd(
     op: Any, backward: Any, /, *, setup_context: Any = None, lib: Any = None
 ) -> None:
-    """Say how gradients are computed: `backward(ctx, *grads)`."""
+    """Register the derivative: `backward(ctx, *grads)`."""
     _operation(op).register_autograd(backward, setup_context=setup_context)
 
 
@@ -114,7 +114,7 @@ def _device_of(key: str) -> str | None:
 
 
 class Library:
-    """A namespace of operations: `define` their schemas, `impl` their kernels."""
+    """A namespace of operations: `define` registers them, `impl` adds their kernels."""
 
     def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
         if kind not in ("IMPL", "DEF", "FRAGMENT"):
@@ -124,7 +124,7 @@ class Library:
         self.dispatch_key = dispatch_key
 
     def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
-        """Make the operation of a schema such as "scale(Tensor x, float by) -> Tensor" known."""
+        """Register the operation of a schema such as "scale(Tensor x, float by) -> Tensor"."""
         name = schema.partition("(")[0].strip().partition(".")[0]
         register(f"{self.ns}::{name}", None)
         return name
@@ -132,7 +132,7 @@ class Library:
     def impl(
         self, op_name: Any, fn: Any, dispatch_key: str = "", *, with_keyset: bool = False, **o: Any
     ) -> None:
-        """Use a function for tensors on the device of a dispatch key."""
+        """Register the kernel for tensors on the device of a dispatch key."""
         name = op_name if isinstance(op_name, str) else op_name.__name__
         if self.ns == "aten":
             raise NotImplementedError(

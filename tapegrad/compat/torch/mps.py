@@ -1,4 +1,4 @@
-"""`torch.mps`: GPUs of Apple; there are none here."""
+"""`torch.mps`: Apple GPUs; not supported."""
 
 from ..no_device import absent_device
 

@@ -1,4 +1,4 @@
-"""`torch.mtia`: accelerators of Meta; there are none here."""
+"""`torch.mtia`: Meta accelerators; not supported."""
 
 from ..no_device import absent_device
 

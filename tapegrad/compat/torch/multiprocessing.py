@@ -1,4 +1,4 @@
-"""`torch.multiprocessing`: ways to share memory, of which there is one."""
+"""`torch.multiprocessing`: memory sharing strategies, which have no effect."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ _asked = ["file_descriptor"]
 
 
 def get_all_sharing_strategies() -> set[str]:
-    """The names that `set_sharing_strategy` takes."""
+    """The names that `set_sharing_strategy` accepts."""
     return set(_STRATEGIES)
 
 
 def get_sharing_strategy() -> str:
-    """What was asked for."""
+    """The stored strategy."""
     return _asked[0]
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Keep what is asked for: tensors that go to another process are copied, so nothing changes."""
+    """Store the strategy; it has no effect: tensors sent to other processes are copied."""
     if new_strategy not in _STRATEGIES:
         raise ValueError(
             f"a sharing strategy is one of {sorted(_STRATEGIES)}, got {new_strategy!r}"

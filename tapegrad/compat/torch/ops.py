@@ -1,4 +1,4 @@
-"""`torch.ops`: operations that programs have registered, and those of PyTorch itself (`aten`)."""
+"""`torch.ops`: operations registered by programs, and those of PyTorch itself (`aten`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def import_module(module: str) -> None:
 
 
 class OpNamespace:
-    """`torch.ops.mylib`."""
+    """A namespace of registered operations, such as `torch.ops.mylib`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -40,7 +40,7 @@ class OpNamespace:
         return [n.partition("::")[2] for n in REGISTERED if n.startswith(f"{self._name}::")]
 
 
-#: operations of PyTorch's C++ part that have no function; tables of packages name them
+#: operations of PyTorch that have no function here; tables in packages refer to them
 _NAMES_ONLY = (
     *(
         "_convolution",
@@ -57,7 +57,7 @@ _NAMES_ONLY = (
 
 
 class AtenOverload:
-    """`torch.ops.aten.add.Tensor`: calls the function of that name, whatever the overload."""
+    """`torch.ops.aten.add.Tensor`: calls the function of that name for any overload."""
 
     def __init__(self, operation: AtenOperation, overload: str) -> None:
         self._operation, self._overload = operation, overload
@@ -70,7 +70,7 @@ class AtenOverload:
 
 
 class AtenOperation:
-    """`torch.ops.aten.add`."""
+    """An operation of PyTorch, such as `torch.ops.aten.add`."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""`torch.profiler`: marks in code; tapegrad measures by `explain()` of compiled functions."""
+"""`torch.profiler`: markers in code; tapegrad measures with `explain()` of compiled functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ tensorboard_trace_handler = absent("torch.profiler.tensorboard_trace_handler", _
 
 
 class ProfilerActivity(enum.Enum):
-    """Kinds of activity that PyTorch's profiler knows."""
+    """The kinds of activity that PyTorch's profiler records."""
 
     CPU = 0
     XPU = 1
@@ -50,5 +50,5 @@ class record_function:
 
 
 def kineto_available() -> bool:
-    """False: there is no profiler of PyTorch's."""
+    """False: PyTorch's profiler does not exist here."""
     return False

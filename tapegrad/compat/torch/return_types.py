@@ -1,4 +1,4 @@
-"""`torch.return_types`: the classes of results that have named parts."""
+"""`torch.return_types`: the classes of results with named fields."""
 
 from ...ops.elementwise.parts import Mantissa as frexp
 from ...ops.factors.orthogonal import Orthogonal as linalg_qr

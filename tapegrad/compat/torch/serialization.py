@@ -1,7 +1,7 @@
 """`torch.save` and `torch.load` in PyTorch's own format.
 
-`save` writes the file that PyTorch would write: a zip archive with a pickle. `load` without
-`weights_only=False` runs nothing of a file; what `add_safe_globals` names may be used in it.
+`save` writes the file that PyTorch would write: a zip archive with a pickle. Without
+`weights_only=False`, `load` runs no code of a file except what `add_safe_globals` allows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEFAULT_PROTOCOL = 2
 
 
 class SourceChangeWarning(Warning):
-    """A category that scripts switch off; nothing here gives such warnings."""
+    """A warning category that scripts filter out; it is never used here."""
 
 
 def save(
@@ -48,7 +48,7 @@ def save(
         return
     if not hasattr(f, "write"):
         raise AttributeError(f"expected a path or an open file, got {type(f).__name__}")
-    memory = io.BytesIO()  # such a file may be unable to tell its position
+    memory = io.BytesIO()  # such a file may not support tell()
     write_zip(obj, memory, pickle_protocol)
     f.write(memory.getbuffer())
 
@@ -62,11 +62,11 @@ def load(
     mmap: bool | None = None,
     **pickle_load_args: Any,
 ) -> Any:
-    """Load a file of PyTorch's or tapegrad's.
+    """Load a file in the format of PyTorch or tapegrad.
 
-    With `weights_only=False`, the pickle in PyTorch's file is run, and so is any code in it: use it
-    for files that you trust. Otherwise tensors and plain values are read, and what
-    `add_safe_globals` names.
+    `weights_only=False` runs the pickle in a file of PyTorch, including any code in it: use it only
+    for files that you trust. Otherwise a file may hold only tensors, plain values, and what
+    `add_safe_globals` allows.
     """
     if weights_only is None:
         forced = os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "0") in (
@@ -87,7 +87,7 @@ def load(
         return PickleReader(Archive(source), devices, find, pickle_load_args).load()
 
 
-#: what files may name without being told: what tensors and plain containers need
+#: names that files may always use: those that tensors and plain containers need
 _ALWAYS = {
     *(("torch._utils", name) for name in ("_rebuild_tensor_v2", "_rebuild_tensor")),
     *(("torch._utils", f"_rebuild_parameter{end}") for end in ("", "_with_state")),
@@ -119,12 +119,12 @@ _get_layout.__module__ = "torch.serialization"  # the name in pickles
 
 
 def default_restore_location(storage: Any, location: str) -> Any:
-    """What a `map_location` function returns to put a tensor on the device of a name."""
+    """Move a storage to a device given by name, in a `map_location` function."""
     return storage.to(location)
 
 
 def register_package(priority: int, tagger: Callable[..., Any], deserializer: Any) -> None:
-    """Raises: there are no other places for storages than the CPU and CUDA."""
+    """Raises: storages exist only on the CPU and on CUDA devices."""
     raise NotImplementedError(
         "torch.serialization.register_package does not exist in tapegrad; use map_location"
     )

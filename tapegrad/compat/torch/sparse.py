@@ -1,4 +1,4 @@
-"""`torch.sparse`: names beside those of `tapegrad.sparse`: classes by dtype, what is not there."""
+"""`torch.sparse`: names that `tapegrad.sparse` lacks: classes by dtype; the others raise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..absent import absent, absent_class
 
 
 class _SparseTyped(type):
-    """The class of the constructors below."""
+    """The metaclass of the typed constructors below."""
 
     dtype: DType
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-#: the level of the API, and that it is tapegrad's; the metadata in `compat/site` have the same
+#: the version of the API, marked as tapegrad's; the metadata in `compat/site` have the same
 VERSION = "2.13.0+tapegrad"
 
 
 def _numbers(version: Any) -> tuple[Any, ...]:
-    """The numbers of a version, so that 2.9 is before 2.13; a letter stands before its release."""
+    """The numbers of a version, so that 2.9 is before 2.13; pre-releases end in -1."""
     if isinstance(version, (tuple, list)):
         return tuple(int(part) for part in version)
     release = re.match(r"v?(\d+(?:\.\d+)*)(.*)", str(version).partition("+")[0].strip())
@@ -28,7 +28,7 @@ def _stripped(numbers: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class TorchVersion(str):
-    """A version that compares with texts and tuples by its numbers."""
+    """A version string that compares with strings and tuples by its numbers."""
 
     __slots__ = ()
 

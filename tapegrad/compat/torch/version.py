@@ -1,4 +1,4 @@
-"""`torch.version`: the level of the API, and what it was built with (nothing)."""
+"""`torch.version`: the version of the API, and what it was built with (nothing)."""
 
 from __future__ import annotations
 

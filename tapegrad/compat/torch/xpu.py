@@ -1,4 +1,4 @@
-"""`torch.xpu`: GPUs of Intel; there are none here."""
+"""`torch.xpu`: Intel GPUs; not supported."""
 
 from ..no_device import absent_device
 

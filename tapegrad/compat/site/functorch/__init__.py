@@ -1,4 +1,4 @@
-"""The package that comes with PyTorch: its functions are those of `torch.func`."""
+"""The package `functorch` that comes with PyTorch; its functions are those of `torch.func`."""
 
 from importlib import import_module
 

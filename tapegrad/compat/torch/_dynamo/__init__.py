@@ -1,4 +1,4 @@
-"""`torch._dynamo`: marks that packages put on functions; there is no Dynamo here."""
+"""`torch._dynamo`: functions that packages call, without effect; there is no Dynamo here."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ __all__ = [
 
 
 def graph_break(msg: str = "") -> None:
-    """Nothing to break: `torch.compile` records whole functions."""
+    """Does nothing: `torch.compile` records whole functions."""
 
 
 def mark_dynamic(t: Any, index: Any, **options: Any) -> None:
-    """Nothing to mark: each shape is recorded once, and its kernels serve other shapes."""
+    """Does nothing: each shape is recorded once, and its kernels also run other shapes."""
 
 
 def maybe_mark_dynamic(t: Any, index: Any) -> None:
-    """Nothing to mark: each shape is recorded once, and its kernels serve other shapes."""
+    """Does nothing: each shape is recorded once, and its kernels also run other shapes."""
 
 
 def mark_static(t: Any, index: Any = None) -> None:
-    """Nothing to mark: each shape is recorded once."""
+    """Does nothing: each shape is recorded once."""
 
 
 def mark_static_address(t: Any, guard: bool = True) -> None:
-    """Nothing to mark: tensors from outside are read and written in place."""
+    """Does nothing: tensors from outside are read and written in place."""
 
 
 def is_dynamo_supported() -> bool:

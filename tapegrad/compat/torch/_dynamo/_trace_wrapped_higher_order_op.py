@@ -1,10 +1,10 @@
-"""`torch._dynamo._trace_wrapped_higher_order_op`: a context that masks are computed in."""
+"""`torch._dynamo._trace_wrapped_higher_order_op`: a context for computing masks."""
 
 from __future__ import annotations
 
 
 class TransformGetItemToIndex:
-    """A context in which `x[i]` with a 0-d tensor `i` reads no value; that is so anyway."""
+    """A context without effect: `x[i]` with a 0-d tensor `i` never reads the value of `i`."""
 
     def __enter__(self) -> TransformGetItemToIndex:
         return self

@@ -1,4 +1,4 @@
-"""Switches of Dynamo that packages set; they keep what they are given and change nothing."""
+"""Settings of Dynamo that packages assign; they have no effect."""
 
 suppress_errors = False
 cache_size_limit = 8

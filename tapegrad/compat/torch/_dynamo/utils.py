@@ -1,4 +1,4 @@
-"""`torch._dynamo.utils`: what packages ask of Dynamo."""
+"""`torch._dynamo.utils`: queries about Dynamo."""
 
 
 def is_compile_supported(device_type: str) -> bool:

@@ -1,1 +1,1 @@
-"""`torch._subclasses`: leads to `fake_tensor`."""
+"""`torch._subclasses`: the package of `fake_tensor`."""

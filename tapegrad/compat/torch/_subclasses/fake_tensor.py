@@ -1,4 +1,4 @@
-"""`torch._subclasses.fake_tensor`: tensors without values, which there are none of here."""
+"""`torch._subclasses.fake_tensor`: tensors without values, which do not exist here."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,5 +18,5 @@ def is_fake(x: Any) -> bool:
 
 @contextmanager
 def unset_fake_temporarily() -> Iterator[None]:
-    """Nothing to leave: no mode makes tensors without values."""
+    """Does nothing: no mode makes tensors without values."""
     yield

@@ -1,1 +1,1 @@
-"""`torch.ao`: there are no quantized tensors; the modules that mark where they would begin work."""
+"""`torch.ao`: quantized tensors do not exist here; the stubs that mark them in models work."""

@@ -1,4 +1,4 @@
-"""`torch.autograd`: what it has beside `tapegrad.autograd`."""
+"""`torch.autograd`: names that `tapegrad.autograd` lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.autograd.functional`: helpers of it that packages use for functions of their own."""
+"""`torch.autograd.functional`: its private helpers that packages use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ....core.tensor import Tensor
 def _as_tuple(
     inp: Any, arg_name: str | None = None, fn_name: str | None = None
 ) -> tuple[bool, tuple[Tensor, ...]]:
-    """Whether tensors came in a tuple, and a tuple of them."""
+    """Whether the input is a tuple, and its tensors as a tuple."""
     several = isinstance(inp, tuple)
     tensors = inp if several else (inp,)
     for x in tensors:
@@ -22,7 +22,7 @@ def _as_tuple(
 
 
 def _tuple_postprocess(res: Any, to_unpack: Any) -> Any:
-    """A result as its caller gave the inputs: alone, in a tuple, or in a tuple of tuples."""
+    """A result in the structure of the inputs: a tensor, a tuple, or a tuple of tuples."""
     if not isinstance(to_unpack, tuple):
         return res if to_unpack else res[0]
     inside, outside = to_unpack[1], to_unpack[0]
@@ -32,7 +32,7 @@ def _tuple_postprocess(res: Any, to_unpack: Any) -> Any:
 
 
 def _grad_postprocess(inputs: Any, create_graph: bool) -> Any:
-    """Gradients, without their history unless it was asked for."""
+    """Gradients, detached unless `create_graph`."""
     if create_graph:
         return inputs
     return tuple(

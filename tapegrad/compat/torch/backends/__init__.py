@@ -1,1 +1,1 @@
-"""`torch.backends`: what it has beside `tapegrad.backends`."""
+"""`torch.backends`: names that `tapegrad.backends` lacks."""

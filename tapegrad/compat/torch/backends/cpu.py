@@ -7,7 +7,7 @@ import functools
 
 @functools.cache
 def get_cpu_capability() -> str:
-    """The vector instructions that the processor has: AVX512, AVX2, or DEFAULT for others."""
+    """The processor's vector instructions: AVX512, AVX2, or DEFAULT for others."""
     from llvmlite import binding
 
     features = binding.get_host_cpu_features()

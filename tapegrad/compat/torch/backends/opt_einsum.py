@@ -1,9 +1,9 @@
-"""`torch.backends.opt_einsum`: a switch that keeps what it is given and changes nothing."""
+"""`torch.backends.opt_einsum`: settings that have no effect."""
 
 enabled = False
 strategy: str | None = None
 
 
 def is_available() -> bool:
-    """False: `einsum` chooses its order itself."""
+    """False: `einsum` chooses its contraction order itself."""
     return False

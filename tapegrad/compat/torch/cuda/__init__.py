@@ -1,4 +1,4 @@
-"""`torch.cuda`: what it has beside `tapegrad.cuda`."""
+"""`torch.cuda`: names that `tapegrad.cuda` lacks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ make_graphed_callables = absent("torch.cuda.make_graphed_callables", _GRAPHS)
 
 
 class DeferredCudaCallError(Exception):
-    """What PyTorch raises if a call fails that waited for its initialization; none waits here."""
+    """PyTorch's error for failed calls that waited for its initialization; not raised here."""
 
 
 globals().update(TYPED)
@@ -57,4 +57,4 @@ def set_rng_state_all(new_states: Any) -> None:
 
 
 def ipc_collect() -> None:
-    """Nothing to collect: memory of GPUs is not shared between processes."""
+    """Does nothing: GPU memory is not shared between processes."""

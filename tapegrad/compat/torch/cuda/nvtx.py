@@ -1,4 +1,4 @@
-"""`torch.cuda.nvtx`: marks for NVIDIA's profiler, which raise as in a PyTorch without CUDA."""
+"""`torch.cuda.nvtx`: markers for NVIDIA's profiler, which raise as in PyTorch without CUDA."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ range_start = absent("torch.cuda.nvtx.range_start", _INSTEAD)
 
 @contextmanager
 def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
-    """A block with a mark; raises when it is entered."""
+    """A context that marks a block; raises when entered."""
     range_push(msg)
     yield

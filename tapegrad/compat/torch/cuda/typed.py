@@ -11,7 +11,7 @@ from ....ops.creation import CREATION
 
 
 class _TypedOnGpu(type):
-    """Calling one makes a tensor on the GPU; `isinstance` asks for dtype and device."""
+    """A metaclass: calling a class makes a GPU tensor; `isinstance` checks dtype and device."""
 
     dtype: DType
 
@@ -25,7 +25,7 @@ class _TypedOnGpu(type):
         return on_gpu and value.dtype is cls.dtype
 
 
-#: the names of the classes
+#: the classes by name
 TYPED: dict[str, Any] = {
     name: _TypedOnGpu(name, (), {"dtype": dtype, "__module__": "torch.cuda"})
     for name, dtype in (

@@ -1,1 +1,1 @@
-"""`torch.distributed`: what it has beside `tapegrad.distributed`."""
+"""`torch.distributed`: names that `tapegrad.distributed` lacks."""

@@ -1,4 +1,4 @@
-"""`torch.distributed.autograd`: gradients through calls between processes, which are not there."""
+"""`torch.distributed.autograd`: gradients through remote procedure calls; not supported."""
 
 from ...absent import absent, absent_class
 
@@ -12,5 +12,5 @@ get_gradients = absent(f"{_PATH}.get_gradients", _INSTEAD)
 
 
 def is_available() -> bool:
-    """False."""
+    """False: there are no remote procedure calls."""
     return False

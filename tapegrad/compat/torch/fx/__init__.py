@@ -1,4 +1,4 @@
-"""`torch.fx`: names for annotations and tests of types; nothing is traced symbolically."""
+"""`torch.fx`: names for annotations and type checks; nothing is traced symbolically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.fx._symbolic_trace`: a path to names of `torch.fx`."""
+"""`torch.fx._symbolic_trace`: re-exports names of `torch.fx`."""
 
 from . import Tracer, symbolic_trace, wrap
 

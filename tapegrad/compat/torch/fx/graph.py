@@ -1,4 +1,4 @@
-"""`torch.fx.graph`: a path to names of `torch.fx`."""
+"""`torch.fx.graph`: re-exports names of `torch.fx`."""
 
 from . import Graph
 

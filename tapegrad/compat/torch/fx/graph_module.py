@@ -1,4 +1,4 @@
-"""`torch.fx.graph_module`: a path to names of `torch.fx`."""
+"""`torch.fx.graph_module`: re-exports names of `torch.fx`."""
 
 from . import GraphModule
 

@@ -1,4 +1,4 @@
-"""`torch.fx.interpreter`: a path to names of `torch.fx`."""
+"""`torch.fx.interpreter`: re-exports names of `torch.fx`."""
 
 from . import Interpreter, Transformer
 

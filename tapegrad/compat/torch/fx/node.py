@@ -1,4 +1,4 @@
-"""`torch.fx.node`: a path to names of `torch.fx`."""
+"""`torch.fx.node`: re-exports names of `torch.fx`."""
 
 from . import Node
 

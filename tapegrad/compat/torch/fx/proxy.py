@@ -1,4 +1,4 @@
-"""`torch.fx.proxy`: a path to names of `torch.fx`."""
+"""`torch.fx.proxy`: re-exports names of `torch.fx`."""
 
 from . import Proxy, Tracer
 

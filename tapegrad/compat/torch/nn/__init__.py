@@ -1,4 +1,4 @@
-"""`torch.nn`: what it has beside `tapegrad.nn`."""
+"""`torch.nn`: names that `tapegrad.nn` lacks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ....nn.module import Module
 
 
 class DataParallel(Module):
-    """A module on one device, as PyTorch's is where there is at most one GPU.
+    """Calls a module on one device, as PyTorch's class does with at most one GPU.
 
-    Batches are not divided over several GPUs: use DistributedDataParallel for that.
+    Batches are not split over several GPUs: use DistributedDataParallel for that.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`torch.nn._reduction`: numbers and names of what losses do with their elements."""
+"""`torch.nn._reduction`: numbers and names of the reductions of losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def get_enum(reduction: str) -> int:
 def legacy_get_string(
     size_average: bool | None, reduce: bool | None, emit_warning: bool = True
 ) -> str:
-    """The name of what two older arguments mean."""
+    """The name of the reduction that two older arguments mean."""
     if reduce is not None and not reduce:
         return "none"
     return "sum" if size_average is not None and not size_average else "mean"
@@ -24,5 +24,5 @@ def legacy_get_string(
 def legacy_get_enum(
     size_average: bool | None, reduce: bool | None, emit_warning: bool = True
 ) -> int:
-    """The number of what two older arguments mean."""
+    """The number of the reduction that two older arguments mean."""
     return get_enum(legacy_get_string(size_average, reduce, emit_warning))

@@ -1,4 +1,4 @@
-"""`torch.nn.init`: names without checks, which packages call for their own initializations."""
+"""`torch.nn.init`: private functions that packages call for their own initialization."""
 
 from __future__ import annotations
 

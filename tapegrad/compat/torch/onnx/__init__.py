@@ -13,7 +13,7 @@ dynamo_export = absent("torch.onnx.dynamo_export", _INSTEAD)
 
 
 def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Any, opset_version: int) -> None:
-    """Nothing to keep: how an operation would be exported is never asked."""
+    """Does nothing: operations are never exported."""
 
 
 def is_in_onnx_export() -> bool:

@@ -14,5 +14,5 @@ def shape_as_tensor(x: Tensor) -> Tensor:
 
 
 def reshape_from_tensor_shape(x: Tensor, shape: Tensor) -> Any:
-    """A tensor in the shape that another one holds."""
+    """The tensor reshaped to the shape that the elements of another tensor give."""
     return x.reshape(shape.tolist())

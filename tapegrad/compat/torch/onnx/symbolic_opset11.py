@@ -1,1 +1,1 @@
-"""`torch.onnx.symbolic_opset11`: a path; programs are not exported."""
+"""`torch.onnx.symbolic_opset11`: empty; programs are not exported."""

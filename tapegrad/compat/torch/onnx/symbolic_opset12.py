@@ -1,1 +1,1 @@
-"""`torch.onnx.symbolic_opset12`: a path; programs are not exported."""
+"""`torch.onnx.symbolic_opset12`: empty; programs are not exported."""

@@ -1,1 +1,1 @@
-"""`torch.onnx.symbolic_opset9`: a path; programs are not exported."""
+"""`torch.onnx.symbolic_opset9`: empty; programs are not exported."""

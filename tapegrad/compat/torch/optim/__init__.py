@@ -1,1 +1,1 @@
-"""`torch.optim`: what it has beside `tapegrad.optim`."""
+"""`torch.optim`: names that `tapegrad.optim` lacks."""

@@ -1,4 +1,4 @@
-"""`torch.optim.lbfgs`: its line search, which packages of optimization call."""
+"""`torch.optim.lbfgs`: its line search, which optimization packages call."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ....optim.line_search import DESCENT, SLOPE, Point, cubic_minimum, strong_w
 def _cubic_interpolate(
     x1: float, f1: float, g1: float, x2: float, f2: float, g2: float, bounds: Any = None
 ) -> float:
-    """Where the cubic through two points with slopes is smallest, between them or in bounds."""
-    none: Any = None  # gradients play no part
+    """The minimum of the cubic through two points with slopes, between them or in `bounds`."""
+    none: Any = None  # gradients are not used
     a = Point(float(x1), float(f1), none, float(g1))
     b = Point(float(x2), float(f2), none, float(g2))
     lowest, highest = sorted((a.length, b.length)) if bounds is None else map(float, bounds)
@@ -33,7 +33,7 @@ def _strong_wolfe(
     tolerance_change: float = 1e-9,
     max_ls: int = 25,
 ) -> tuple[float, Tensor, float, int]:
-    """The loss, the gradient and the length of a step along `d`, and the evaluations it took."""
+    """Search along `d`: loss, gradient and length of the step, and number of evaluations."""
     if (c1, c2) != (DESCENT, SLOPE):
         raise NotImplementedError(
             f"the line search has the conditions c1={DESCENT} and c2={SLOPE}, got {c1} and {c2}"

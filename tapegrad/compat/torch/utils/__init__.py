@@ -1,4 +1,4 @@
-"""`torch.utils`: what it has beside `tapegrad.utils`."""
+"""`torch.utils`: names that `tapegrad.utils` lacks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ....core.tensor import Tensor
 
 
 def set_module(obj: Any, mod: str) -> None:
-    """Set the name of the module that an object says it belongs to."""
+    """Set the `__module__` of an object."""
     if not isinstance(mod, str):
         raise TypeError(f"set_module takes the name of a module, got {type(mod).__name__}")
     obj.__module__ = mod
@@ -22,5 +22,5 @@ def swap_tensors(t1: Tensor, t2: Tensor) -> None:
 
 
 def rename_privateuse1_backend(backend_name: str) -> None:
-    """Raises: there are no devices of extensions."""
+    """Raises: there are no extension devices."""
     raise NotImplementedError("tapegrad has no devices of extensions; use 'cpu' or 'cuda'")

@@ -1,4 +1,4 @@
-"""`torch.utils._contextlib`: contexts that are decorators too."""
+"""`torch.utils._contextlib`: context managers that are also decorators."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 
 class _DecoratorContextManager:
-    """A context manager that can stand before a function: each call then runs inside of it."""
+    """A context manager that also decorates functions: each call then runs inside of it."""
 
     def __call__(self, orig_func: Any) -> Any:
         if inspect.isgeneratorfunction(orig_func):
@@ -22,7 +22,7 @@ class _DecoratorContextManager:
         return inside
 
     def _around_generator(self, function: Any) -> Any:
-        """A generator each of whose steps runs inside; between them, the caller's modes count."""
+        """A generator function each step of which runs inside; the caller's code does not."""
 
         @functools.wraps(function)
         def steps(*args: Any, **kwargs: Any) -> Any:
@@ -55,12 +55,12 @@ class _DecoratorContextManager:
         raise NotImplementedError
 
     def clone(self) -> Any:
-        """A context of the same class, for one call."""
+        """A new context of the same class, for one call."""
         return self.__class__()
 
 
 class _NoParamDecoratorContextManager(_DecoratorContextManager):
-    """The same, where the class itself can stand before a function too."""
+    """The same, but the class itself can also decorate a function."""
 
     def __new__(cls, orig_func: Any = None) -> Any:
         return super().__new__(cls) if orig_func is None else cls()(orig_func)

@@ -1,4 +1,4 @@
-"""`torch.utils._foreach_utils`: lists of tensors, divided by device and dtype."""
+"""`torch.utils._foreach_utils`: lists of tensors, grouped by device and dtype."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 def _group_tensors_by_device_and_dtype(
     tensorlistlist: Sequence[Sequence[Any]], with_indices: bool = False
 ) -> dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]]:
-    """For each device and dtype of the first list: the items of all lists there, and where."""
+    """By device and dtype in the first list: the items of all lists, and optionally indices."""
     groups: dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]] = {}
     for i, x in enumerate(tensorlistlist[0]):
         if x is None:
@@ -24,10 +24,10 @@ def _group_tensors_by_device_and_dtype(
 
 
 def _device_has_foreach_support(device: Any) -> bool:
-    """True: lists of tensors are taken on every device."""
+    """True: lists of tensors are supported on every device."""
     return True
 
 
 def _has_foreach_support(tensors: list[Any], device: Any) -> bool:
-    """True: lists of tensors are taken on every device."""
+    """True: lists of tensors are supported on every device."""
     return True

@@ -1,4 +1,4 @@
-"""`torch.utils._python_dispatch`: names of classes that would see every call of PyTorch's C++."""
+"""`torch.utils._python_dispatch`: names for intercepting PyTorch's dispatcher."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ TorchDispatchMode = absent_class(
 
 
 def is_traceable_wrapper_subclass(t: Any) -> bool:
-    """False: a tensor is no wrapper around others."""
+    """False: tensors do not wrap other tensors."""
     return False

@@ -1,7 +1,7 @@
-"""`torch.utils._pytree`: nested containers, to which programs add their own.
+"""`torch.utils._pytree`: nested containers; programs can register their own.
 
 A tree is a leaf, or a container of trees: list, tuple, named tuple, dict, OrderedDict,
-defaultdict, deque, or a class that was registered. Leaves are visited in order.
+defaultdict, deque, or a registered class. Leaves are visited in order.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class GetAttrKey(NamedTuple):
 
 
 class NodeDef(NamedTuple):
-    """How containers of a class are taken apart and put together."""
+    """How containers of a class are flattened and unflattened."""
 
     type: type
     flatten_fn: Callable[[Any], tuple[list[Any], Any]]
@@ -126,7 +126,7 @@ def _get_node_type(tree: Any) -> Any:
 
 
 def _taken_apart(tree: Any) -> tuple[Any, list[Any], Any]:
-    """The class of a container, its children, and what else rebuilds it."""
+    """The class of a container, its children, and the context for unflattening."""
     kind = type(tree)
     if kind not in SUPPORTED_NODES and _is_namedtuple(tree):
         return kind, list(tree), kind
@@ -144,7 +144,7 @@ def register_pytree_node(
     from_dumpable_context: Any = None,
     flatten_with_keys_fn: Any = None,
 ) -> None:
-    """Let objects of a class be containers."""
+    """Register a class as a container."""
     if cls in SUPPORTED_NODES:
         raise ValueError(f"{cls} is a pytree node already")
     SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
@@ -154,7 +154,7 @@ _register_pytree_node = register_pytree_node
 
 
 def register_dataclass(cls: type, **options: Any) -> None:
-    """Let objects of a dataclass be containers of their fields."""
+    """Register a dataclass as a container of its fields."""
     names = [field.name for field in dataclasses.fields(cls) if field.init]
     register_pytree_node(
         cls,
@@ -181,25 +181,25 @@ class TreeSpec:
 
     @property
     def num_leaves(self) -> int:
-        """How many leaves such a tree has."""
+        """The number of leaves."""
         return 1 if self.is_leaf() else sum(child.num_leaves for child in self.children_specs)
 
     @property
     def num_nodes(self) -> int:
-        """How many leaves and containers such a tree has."""
+        """The number of leaves and containers."""
         return 1 + sum(child.num_nodes for child in self.children_specs)
 
     @property
     def num_children(self) -> int:
-        """How many trees the outermost container has."""
+        """The number of children of the outermost container."""
         return len(self.children_specs)
 
     def is_leaf(self) -> bool:
-        """Whether such a tree is a leaf."""
+        """Whether the tree is a single leaf."""
         return self.type is None
 
     def children(self) -> list[TreeSpec]:
-        """The structures of what the outermost container holds."""
+        """The structures of the outermost container's children."""
         return list(self.children_specs)
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
@@ -207,7 +207,7 @@ class TreeSpec:
         return tree_unflatten(leaves, self)
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
-        """What stands in `tree` where this structure has leaves."""
+        """The parts of `tree` at the positions of this structure's leaves."""
         if self.is_leaf():
             return [tree]
         kind, children, context = _taken_apart(tree) if _node_type(tree) else (None, [], None)
@@ -281,7 +281,7 @@ def tree_structure(tree: Any, is_leaf: Any = None) -> TreeSpec:
 
 
 def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Any = None) -> Any:
-    """The same tree with a function applied to its leaves, and to those of `rests` beside them."""
+    """The tree with a function applied to each leaf and the parts of `rests` at its position."""
     leaves, spec = tree_flatten(tree, is_leaf)
     others = [spec.flatten_up_to(rest) for rest in rests]
     return tree_unflatten([func(*together) for together in zip(leaves, *others, strict=True)], spec)
@@ -300,7 +300,7 @@ def _matches(kinds: Any) -> Callable[[Any], bool]:
 
 
 def map_only(type_or_types_or_pred: Any, /) -> Any:
-    """A decorator: the function is applied to leaves of a type, others stay."""
+    """A decorator: the function is applied only to leaves of a type; others are unchanged."""
     matches = _matches(type_or_types_or_pred)
 
     def decorate(func: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -312,7 +312,7 @@ def map_only(type_or_types_or_pred: Any, /) -> Any:
 def tree_map_only(
     type_or_types_or_pred: Any, func: Callable[[Any], Any], tree: Any, is_leaf: Any = None
 ) -> Any:
-    """The same tree with a function applied to leaves of a type."""
+    """The tree with a function applied to leaves of a type."""
     return tree_map(map_only(type_or_types_or_pred)(func), tree, is_leaf=is_leaf)
 
 
@@ -325,22 +325,22 @@ def tree_map_only_(
 
 
 def tree_all(pred: Callable[[Any], bool], tree: Any, is_leaf: Any = None) -> bool:
-    """Whether something holds for all leaves."""
+    """Whether `pred` holds for all leaves."""
     return all(map(pred, tree_leaves(tree, is_leaf)))
 
 
 def tree_any(pred: Callable[[Any], bool], tree: Any, is_leaf: Any = None) -> bool:
-    """Whether something holds for a leaf."""
+    """Whether `pred` holds for any leaf."""
     return any(map(pred, tree_leaves(tree, is_leaf)))
 
 
 def tree_all_only(kinds: Any, pred: Callable[[Any], bool], tree: Any, is_leaf: Any = None) -> bool:
-    """Whether something holds for all leaves of a type."""
+    """Whether `pred` holds for all leaves of a type."""
     return all(pred(x) for x in tree_leaves(tree, is_leaf) if isinstance(x, kinds))
 
 
 def tree_any_only(kinds: Any, pred: Callable[[Any], bool], tree: Any, is_leaf: Any = None) -> bool:
-    """Whether something holds for a leaf of a type."""
+    """Whether `pred` holds for any leaf of a type."""
     return any(pred(x) for x in tree_leaves(tree, is_leaf) if isinstance(x, kinds))
 
 
@@ -359,7 +359,7 @@ def tree_leaves_with_path(tree: Any, is_leaf: Any = None) -> list[Any]:
 def tree_map_with_path(
     func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Any = None
 ) -> Any:
-    """The same tree with a function applied to paths and leaves."""
+    """The tree with a function applied to each path and leaf."""
     found, spec = tree_flatten_with_path(tree, is_leaf)
     others = [spec.flatten_up_to(rest) for rest in rests]
     rows = zip(found, *others, strict=True)
@@ -387,7 +387,7 @@ def keystr(kp: Iterable[Any]) -> str:
 
 
 def key_get(obj: Any, kp: Iterable[Any]) -> Any:
-    """What stands in a tree at a path."""
+    """The part of a tree at a path."""
     for step in kp:
         obj = step.get(obj)
     return obj

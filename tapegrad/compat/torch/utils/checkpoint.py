@@ -1,4 +1,4 @@
-"""`torch.utils.checkpoint`: what packages use of its parts."""
+"""`torch.utils.checkpoint`: helpers that packages use."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ....core.tensor import Tensor
 
 
 def get_device_states(*args: Any) -> tuple[list[int], list[Any]]:
-    """The GPUs of the arguments and the states of their generators; on CPUs there are none."""
+    """The GPU indices of the arguments and their generator states; empty for CPU tensors."""
     found = {x.device.index or 0 for x in args if isinstance(x, Tensor) and x.device.type == "cuda"}
     devices = sorted(found)
     return devices, [random.get_rng_state() for _ in devices]
 
 
 def set_device_states(devices: Any, states: Any, *, device_type: str | None = None) -> None:
-    """Set the states that `get_device_states` has found; one generator serves all devices."""
+    """Restore the states of `get_device_states`; one generator serves all devices."""
     for state in list(states)[:1]:
         random.set_rng_state(state)
 
@@ -30,7 +30,7 @@ def check_backward_validity(inputs: Any) -> None:
 
 
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Tensors without history that require gradients where those given do."""
+    """Detached tensors that require gradients if the originals do."""
     if not isinstance(inputs, tuple):
         raise RuntimeError(f"detach_variable needs a tuple, got {type(inputs).__name__}")
     return tuple(
@@ -39,5 +39,5 @@ def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def noop_context_fn() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """The `context_fn` of a checkpoint that adds nothing to the run or to the second run."""
+    """A `context_fn` of a checkpoint that has no effect on the call or its rerun."""
     return nullcontext(), nullcontext()

@@ -1,4 +1,4 @@
-"""`torch.utils.dlpack`: arrays of other libraries without copies."""
+"""`torch.utils.dlpack`: exchange of arrays with other libraries without copies."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ __all__ = ["from_dlpack", "to_dlpack"]
 
 
 def to_dlpack(tensor: Tensor) -> Any:
-    """A capsule with the memory of a tensor."""
+    """A DLPack capsule of a tensor's memory."""
     return tensor.__dlpack__()

@@ -1,4 +1,4 @@
-"""`torch.utils.flop_counter`: counting operations by dispatch, which is not there."""
+"""`torch.utils.flop_counter`: counting operations by dispatch; not supported."""
 
 from ...absent import absent_class
 

@@ -10,10 +10,10 @@ __all__ = ["RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]
 
 
 def unserializable_hook(f: Any) -> Any:
-    """Mark a hook that pickles leave out: hooks are never saved here."""
+    """Mark a hook as one that is not pickled; hooks are never saved here."""
     f.__torch_unserializable__ = True
     return f
 
 
 def warn_if_has_hooks(tensor: Any) -> None:
-    """Nothing to warn of: hooks are never saved."""
+    """Does nothing: hooks are never saved."""

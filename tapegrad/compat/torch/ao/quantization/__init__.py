@@ -1,4 +1,4 @@
-"""`torch.ao.quantization`: stubs in models work as in PyTorch before conversion; others raise."""
+"""`torch.ao.quantization`: stubs work as in PyTorch before conversion; all else raises."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ globals().update({n: absent(f"torch.ao.quantization.{n}", _INSTEAD) for n in _FU
 
 
 class QuantStub(Module):
-    """Marks where a converted model would quantize; until then it returns its input."""
+    """Marks where a converted model would quantize; returns its input."""
 
     def __init__(self, qconfig: Any = None) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class QuantStub(Module):
 
 
 class DeQuantStub(Module):
-    """Marks where a converted model would leave quantized values; it returns its input."""
+    """Marks where a converted model would dequantize; returns its input."""
 
     def __init__(self, qconfig: Any = None) -> None:
         super().__init__()

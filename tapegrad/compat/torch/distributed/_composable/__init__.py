@@ -1,1 +1,1 @@
-"""`torch.distributed._composable`: leads to `fsdp`."""
+"""`torch.distributed._composable`: the package of `fsdp`."""

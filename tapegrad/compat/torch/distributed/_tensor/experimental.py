@@ -1,4 +1,4 @@
-"""`torch.distributed._tensor.experimental`: plain tensors among distributed ones."""
+"""`torch.distributed._tensor.experimental`: mixing plain and distributed tensors; raises."""
 
 from ....absent import absent
 

@@ -1,1 +1,1 @@
-"""`torch.distributed.elastic`: leads to `multiprocessing.errors`."""
+"""`torch.distributed.elastic`: the package of `multiprocessing.errors`."""

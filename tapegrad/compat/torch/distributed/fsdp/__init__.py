@@ -1,4 +1,4 @@
-"""`torch.distributed.fsdp`: names of PyTorch's older way of sharding; `fully_shard` exists."""
+"""`torch.distributed.fsdp`: names of PyTorch's older sharding API; `fully_shard` exists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LocalStateDictConfig = absent_class(f"{_PATH}.LocalStateDictConfig", _INSTEAD)
 
 
 class ShardingStrategy(enum.Enum):
-    """PyTorch's names of what is sharded."""
+    """PyTorch's names for what is sharded."""
 
     FULL_SHARD = 1
     SHARD_GRAD_OP = 2
@@ -29,14 +29,14 @@ class ShardingStrategy(enum.Enum):
 
 
 class BackwardPrefetch(enum.Enum):
-    """PyTorch's names of when parameters are gathered."""
+    """PyTorch's names for when parameters are gathered."""
 
     BACKWARD_PRE = 1
     BACKWARD_POST = 2
 
 
 class StateDictType(enum.Enum):
-    """PyTorch's names of forms of state dicts."""
+    """PyTorch's names for formats of state dicts."""
 
     FULL_STATE_DICT = 1
     LOCAL_STATE_DICT = 2

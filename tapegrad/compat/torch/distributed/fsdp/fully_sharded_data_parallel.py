@@ -1,4 +1,4 @@
-"""`torch.distributed.fsdp.fully_sharded_data_parallel`: a path to the names of `fsdp`."""
+"""`torch.distributed.fsdp.fully_sharded_data_parallel`: re-exports names of `fsdp`."""
 
 from . import (
     BackwardPrefetch,

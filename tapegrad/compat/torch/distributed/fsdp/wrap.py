@@ -1,4 +1,4 @@
-"""`torch.distributed.fsdp.wrap`: policies of PyTorch's older way of sharding."""
+"""`torch.distributed.fsdp.wrap`: policies of PyTorch's older sharding API; they raise."""
 
 from ....absent import absent
 

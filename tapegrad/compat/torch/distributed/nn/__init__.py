@@ -1,4 +1,4 @@
-"""`torch.distributed.nn`: collectives with gradients, as PyTorch calls them."""
+"""`torch.distributed.nn`: collectives with gradients, under PyTorch's names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`torch.distributed.nn.functional`: `tapegrad.distributed.functional` with PyTorch's arguments.
 
-PyTorch gives and takes one tensor for each rank where tapegrad has them stacked.
+PyTorch's functions take and return one tensor for each rank; tapegrad's stack them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def gather(tensor: Tensor, dst: int = 0, group: Any = None) -> tuple[Tensor, ...
 
 
 def scatter(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> Tensor:
-    """The tensor that the member `src` has for this one."""
+    """This member's tensor from the list of the member `src`."""
     out: Tensor = _own.scatter(stack(list(tensors)), src, group=group)
     return out
 
@@ -54,7 +54,7 @@ def reduce(tensor: Tensor, dst: int, op: str = ReduceOp.SUM, group: Any = None) 
 def reduce_scatter(
     output: Tensor, input_list: Sequence[Tensor], op: str = ReduceOp.SUM, group: Any = None
 ) -> Tensor:
-    """The reduction of what all members have for this one; `output` only says its shape."""
+    """The reduction of all members' tensors for this member; `output` is not used."""
     out: Tensor = _own.reduce_scatter(stack(list(input_list)), op=op, group=group)
     return out
 
@@ -67,7 +67,7 @@ def all_gather(tensor: Tensor, group: Any = None) -> tuple[Tensor, ...]:
 def all_to_all(
     output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: Any = None
 ) -> tuple[Tensor, ...]:
-    """A tensor for everybody and from everybody; the outputs given only say the shapes."""
+    """Send a tensor to, and get one from, each member; the given outputs only set shapes."""
     sent = tuple(x.numel() for x in input_tensor_list)
     shapes = [tuple(x.shape) for x in output_tensor_list]
     received = tuple(math.prod(shape) for shape in shapes)

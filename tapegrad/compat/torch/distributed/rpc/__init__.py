@@ -1,4 +1,4 @@
-"""`torch.distributed.rpc`: calls between processes, which are not there."""
+"""`torch.distributed.rpc`: remote procedure calls, which are not supported."""
 
 from ....absent import absent, absent_class
 
@@ -20,5 +20,5 @@ RRef = absent_class(f"{_PATH}.RRef", _INSTEAD)
 
 
 def is_available() -> bool:
-    """False."""
+    """False: there are no remote procedure calls."""
     return False

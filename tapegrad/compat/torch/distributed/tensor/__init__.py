@@ -1,4 +1,4 @@
-"""`torch.distributed.tensor`: names of PyTorch's tensors that are spread over processes."""
+"""`torch.distributed.tensor`: names of PyTorch's distributed tensors; not supported."""
 
 from .....core.tensor import Tensor
 from ....absent import absent, absent_class

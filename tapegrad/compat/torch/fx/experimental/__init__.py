@@ -1,1 +1,1 @@
-"""`torch.fx.experimental`: leads to `proxy_tensor`."""
+"""`torch.fx.experimental`: the package of `proxy_tensor`."""

@@ -9,7 +9,7 @@ def get_proxy_mode() -> None:
 
 
 def make_fx(*args: object, **kwargs: object) -> NoReturn:
-    """Raises: programs are recorded by `tapegrad.compile`, and a Tape shows operations."""
+    """Raises: `tapegrad.compile` records functions, and a Tape lists operations."""
     raise NotImplementedError(
         "torch.fx.experimental.proxy_tensor.make_fx is not there; record operations with "
         "tapegrad.Tape(), or a whole function with tapegrad.compile"

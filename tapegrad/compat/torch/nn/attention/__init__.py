@@ -1,1 +1,1 @@
-"""`torch.nn.attention`: what it has beside `tapegrad.nn.attention`."""
+"""`torch.nn.attention`: names that `tapegrad.nn.attention` lacks."""

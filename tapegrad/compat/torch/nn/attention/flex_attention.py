@@ -1,4 +1,4 @@
-"""`torch.nn.attention.flex_attention`: names alone; attention with a mask does the same."""
+"""`torch.nn.attention.flex_attention`: names only; attention with a mask does the same."""
 
 from ....absent import absent, absent_class
 

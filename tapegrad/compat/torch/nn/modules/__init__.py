@@ -1,1 +1,1 @@
-"""`torch.nn.modules`: what it has beside `tapegrad.nn.modules`."""
+"""`torch.nn.modules`: names that `tapegrad.nn.modules` lacks."""

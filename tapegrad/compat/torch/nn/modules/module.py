@@ -7,5 +7,5 @@ _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 
 
 def _addindent(s_: str, numSpaces: int) -> str:
-    """A text whose lines after the first begin with spaces."""
+    """Indent all lines of a text but the first."""
     return s_.replace("\n", "\n" + " " * numSpaces)

@@ -9,7 +9,7 @@ from .....nn.functional import gelu
 
 
 def _get_activation_fn(activation: str) -> Any:
-    """The function of a name."""
+    """The activation function of a name."""
     if activation == "relu":
         return relu
     if activation == "gelu":

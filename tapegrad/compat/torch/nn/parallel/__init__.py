@@ -1,4 +1,4 @@
-"""`torch.nn.parallel`: what it has beside `tapegrad.nn.parallel`."""
+"""`torch.nn.parallel`: names that `tapegrad.nn.parallel` lacks."""
 
 from .. import DataParallel
 from .scatter_gather import gather, scatter

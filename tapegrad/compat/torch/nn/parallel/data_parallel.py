@@ -1,4 +1,4 @@
-"""`torch.nn.parallel.data_parallel`: a path to `DataParallel`."""
+"""`torch.nn.parallel.data_parallel`: re-exports `DataParallel`."""
 
 from .. import DataParallel
 

@@ -1,4 +1,4 @@
-"""`torch.nn.parallel.scatter_gather`: batches are not divided over GPUs."""
+"""`torch.nn.parallel.scatter_gather`: batches are not split over GPUs; not supported."""
 
 from ....absent import absent
 

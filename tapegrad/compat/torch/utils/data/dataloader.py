@@ -1,4 +1,4 @@
-"""`torch.utils.data.dataloader`: the classes of iterators, which packages ask for."""
+"""`torch.utils.data.dataloader`: the iterator classes, which packages import."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from ......nn.module import Module
 
 
 class FloatFunctional(Module):
-    """Operations that a converted model would do with quantized tensors."""
+    """Operations that a converted model would run on quantized tensors."""
 
     def forward(self, x: Any) -> Any:
         raise RuntimeError("FloatFunctional is not to be called; call one of its methods")
@@ -31,11 +31,11 @@ class FloatFunctional(Module):
         return mul(x, y)
 
     def cat(self, x: Any, dim: int = 0) -> Any:
-        """Tensors joined along a dimension."""
+        """The tensors concatenated along a dimension."""
         return cat(x, dim=dim)
 
     def add_relu(self, x: Any, y: Any) -> Any:
-        """The larger one of x + y and 0."""
+        """max(x + y, 0)"""
         return relu(add(x, y))
 
     def matmul(self, x: Any, y: Any) -> Any:

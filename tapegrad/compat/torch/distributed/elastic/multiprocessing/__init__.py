@@ -1,1 +1,1 @@
-"""`torch.distributed.elastic.multiprocessing`: leads to `errors`."""
+"""`torch.distributed.elastic.multiprocessing`: the package of `errors`."""

@@ -1,4 +1,4 @@
-"""`torch.distributed.elastic.multiprocessing.errors`: what marks the main function of a worker."""
+"""`torch.distributed.elastic.multiprocessing.errors`: the decorator of a worker's main function."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def record(fn: Any, error_handler: Any = None) -> Any:
-    """The function itself: PyTorch's launcher, which would read a file of errors, is not there."""
+    """The function itself: there is no launcher here that reads a file of errors."""
     return fn

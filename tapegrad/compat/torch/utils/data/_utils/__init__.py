@@ -1,3 +1,3 @@
-"""`torch.utils.data._utils`: leads to `collate`."""
+"""`torch.utils.data._utils`: the package of `collate`."""
 
 MP_STATUS_CHECK_INTERVAL = 5.0

@@ -6,7 +6,7 @@ from ......data import default_collate, default_convert
 
 __all__ = ["default_collate", "default_convert"]
 
-#: letters of NumPy's dtypes that cannot be tensors: text and objects
+#: letters of NumPy dtypes that cannot become tensors: text and objects
 np_str_obj_array_pattern = re.compile(r"[aOSU]")
 
 default_collate_err_msg_format = (
