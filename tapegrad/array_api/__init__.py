@@ -1,8 +1,8 @@
-"""`tapegrad.array_api`: the Array API standard's namespace over tapegrad's tensors.
+"""`tapegrad.array_api`: the namespace of the Array API standard, for tapegrad's tensors.
 
-`x.__array_namespace__()` returns it, so that libraries written for the standard take tensors.
-Functions follow the standard: names, arguments, promotion by dtypes alone. A Tensor keeps PyTorch's
-methods and operators; docs/array-api.md lists where those differ. Loaded at first use.
+`x.__array_namespace__()` returns it, so that libraries written for the standard accept tensors.
+Functions follow the standard in names, arguments, and promotion by dtypes alone. A Tensor keeps
+PyTorch's methods and operators; docs/array-api.md lists where those differ. Loaded at first use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ newaxis = None
 globals().update(FUNCTIONS)
 globals().update(DTYPES)
 
-#: extensions, which are loaded at first use
+#: extensions, loaded at first use
 _EXTENSIONS = ("fft", "linalg")
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Making tensors: from data, filled, in ranges; with the standard's arguments."""
+"""Functions that make tensors: from data, filled, or as ranges, with the standard's arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def asarray(
 ) -> Tensor:
     """A tensor of numbers, nested sequences, arrays or tensors.
 
-    With `copy=None` memory is shared where it can be, with `copy=False` it must be.
+    With `copy=None` memory is shared if possible; `copy=False` raises if it cannot be shared.
 
     >>> from tapegrad import array_api as xp
     >>> xp.asarray([[1, 2], [3, 4]])
@@ -59,7 +59,7 @@ def _from_numbers(obj: Any, dtype: DType | None, device: Any) -> Tensor:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor that shares the memory of any object that speaks DLPack.
+    """A tensor that shares the memory of an object that supports DLPack.
 
     >>> import numpy as np
     >>> from tapegrad import array_api as xp
@@ -81,7 +81,7 @@ def arange(
     dtype: DType | None = None,
     device: Any = None,
 ) -> Tensor:
-    """Numbers from start up to but not including stop; none if that cannot be reached.
+    """Numbers from start up to but not including stop; empty if stop cannot be reached.
 
     >>> from tapegrad import array_api as xp
     >>> xp.arange(1, 7, 2)
@@ -107,7 +107,7 @@ def linspace(
     device: Any = None,
     endpoint: bool = True,
 ) -> Tensor:
-    """`num` numbers evenly spaced from start to stop; without the last one if `endpoint=False`.
+    """`num` numbers evenly spaced from start to stop; stop itself is excluded if `endpoint=False`.
 
     >>> from tapegrad import array_api as xp
     >>> xp.linspace(0, 1, 4, endpoint=False)
@@ -146,24 +146,24 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 
 def zeros(shape: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
-    """Zeros of a shape."""
+    """A tensor of zeros."""
     return computed("zeros", _shape(shape), dtype=dtype or dtypes.float32, device=device)
 
 
 def ones(shape: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
-    """Ones of a shape."""
+    """A tensor of ones."""
     return computed("ones", _shape(shape), dtype=dtype or dtypes.float32, device=device)
 
 
 def empty(shape: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
-    """A tensor of a shape whose values are not set."""
+    """An uninitialised tensor."""
     return computed("empty", _shape(shape), dtype=dtype or dtypes.float32, device=device)
 
 
 def full(
     shape: Any, fill_value: complex, *, dtype: DType | None = None, device: Any = None
 ) -> Tensor:
-    """One value in a shape."""
+    """A tensor filled with one value."""
     return computed("full", _shape(shape), fill_value, dtype=dtype, device=device)
 
 
@@ -178,14 +178,14 @@ def ones_like(x: Tensor, /, *, dtype: DType | None = None, device: Any = None) -
 
 
 def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: Any = None) -> Tensor:
-    """Unset values with the shape, and by default the dtype, of a tensor."""
+    """An uninitialised tensor with the shape, and by default the dtype, of another."""
     return empty(tuple(as_tensor(x).shape), dtype=dtype or x.dtype, device=device)
 
 
 def full_like(
     x: Tensor, /, fill_value: complex, *, dtype: DType | None = None, device: Any = None
 ) -> Tensor:
-    """One value with the shape, and by default the dtype, of a tensor."""
+    """One value, with the shape, and by default the dtype, of a tensor."""
     return full(tuple(as_tensor(x).shape), fill_value, dtype=dtype or x.dtype, device=device)
 
 

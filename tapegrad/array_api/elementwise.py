@@ -9,7 +9,7 @@ from ..core import dtypes
 from ..core.tensor import Tensor
 from .operands import as_tensor, computed, operation, same_dtype
 
-#: names of the standard, and the functions that they are
+#: by name in the standard: the name in the main namespace
 UNARY = {
     **{n: n for n in ("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos")},
     **{n: n for n in ("cosh", "exp", "floor", "isfinite", "isinf", "isnan", "log")},
@@ -83,7 +83,7 @@ def imag(x: Tensor, /) -> Tensor:
 
 
 def sign(x: Tensor, /) -> Tensor:
-    """-1, 0 or 1, and NaN of NaN; x / |x| of complex numbers."""
+    """The sign -1, 0 or 1; NaN for NaN; x / |x| for complex numbers."""
     x = as_tensor(x, "sign")
     if x.dtype.category < dtypes.FLOAT:
         return computed("sign", x)
@@ -93,19 +93,19 @@ def sign(x: Tensor, /) -> Tensor:
 
 
 def expm1(x: Tensor, /) -> Tensor:
-    """`e^x - 1` of each element, exact near 0."""
+    """`e^x - 1` of each element, accurate near 0."""
     x = as_tensor(x, "expm1")
     found: Tensor = operation("expm1")(x)
-    if x.dtype.is_complex:  # at the ends, e^x has the right limits
+    if x.dtype.is_complex:  # at 0, infinity and NaN, e^x - 1 has the right limits
         inside = operation("logical_and")(x.isfinite(), x != 0)
         found = operation("where")(inside, found, x.exp() - 1)
     return found
 
 
 def floor_divide(x1: Any, x2: Any, /) -> Tensor:
-    """The largest integer that is at most x1 / x2, as a number of their dtype.
+    """The largest integer that is at most x1 / x2, in their common dtype.
 
-    A quotient that is infinite stays so, where PyTorch has NaN.
+    An infinite quotient stays infinite, where PyTorch returns NaN.
     """
     a, b = same_dtype(x1, x2)
     found: Tensor = operation("floor_divide")(a, b)
@@ -118,7 +118,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Tensor:
 
 
 def round(x: Tensor, /) -> Tensor:
-    """Each element rounded to the nearest integer, halves to even; both parts of complex ones."""
+    """Each element rounded to the nearest integer, halves to even; complex numbers by parts."""
     x = as_tensor(x, "round")
     if x.dtype.is_complex:
         return computed("complex", x.real.round(), x.imag.round())
@@ -139,7 +139,7 @@ def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
             continue
         limit = bound if isinstance(bound, Tensor) else operation("tensor")(bound)
         wide = dtypes.promote_types(out.dtype, limit.dtype)
-        if wide.category > x.dtype.category:  # a fraction beside integers
+        if wide.category > x.dtype.category:  # a float limit for integers
             wide = limit.dtype
         elif not isinstance(bound, Tensor):
             wide = x.dtype

@@ -1,4 +1,4 @@
-"""The extension `fft` of the standard, made of `tapegrad.fft`."""
+"""The extension `fft` of the standard, based on `tapegrad.fft`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ irfftn = _along_several("irfftn")
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: DType | None = None, device: Any = None) -> Tensor:
-    """The frequencies of a transform of n elements that are `d` apart."""
+    """The frequencies of a transform of `n` samples with the spacing `d`."""
     out: Tensor = ours.fftfreq(n, d, dtype=_floating(dtype), device=device)
     return out
 
@@ -62,7 +62,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: DType | None = None, device: An
 def rfftfreq(
     n: int, /, *, d: float = 1.0, dtype: DType | None = None, device: Any = None
 ) -> Tensor:
-    """The frequencies of a transform of n real elements that are `d` apart."""
+    """The frequencies of a transform of `n` real samples with the spacing `d`."""
     out: Tensor = ours.rfftfreq(n, d, dtype=_floating(dtype), device=device)
     return out
 

@@ -1,4 +1,4 @@
-"""`__array_namespace_info__`: what the namespace can do, in the form that the standard asks for."""
+"""`__array_namespace_info__`: what the namespace supports, in the form of the standard."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NamespaceInfo:
     """
 
     def capabilities(self) -> dict[str, Any]:
-        """Which optional behaviour there is."""
+        """The optional behaviour that is supported."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> Any:
@@ -31,7 +31,7 @@ class NamespaceInfo:
         return (as_device("cpu"),)
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
-        """The dtypes of new tensors of numbers."""
+        """The dtypes of new tensors, by kind."""
         return {
             "real floating": dtypes.float32,
             "complex floating": dtypes.complex64,

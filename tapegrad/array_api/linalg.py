@@ -1,4 +1,4 @@
-"""The extension `linalg` of the standard, made of `tapegrad.linalg`."""
+"""The extension `linalg` of the standard, based on `tapegrad.linalg`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .shapes import vecdot as vecdot
 
 
 class EigResult(NamedTuple):
-    """Eigenvalues in no order, and eigenvectors as columns."""
+    """Eigenvalues in no particular order, and eigenvectors as columns."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
@@ -37,7 +37,7 @@ class QRResult(NamedTuple):
 
 
 class SlogdetResult(NamedTuple):
-    """The sign of a determinant, and the logarithm of its size."""
+    """The sign of a determinant, and the logarithm of its absolute value."""
 
     sign: Tensor
     logabsdet: Tensor
@@ -106,17 +106,17 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Te
 
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
-    """A square matrix times itself, n times."""
+    """The power `n` of square matrices."""
     return ours.matrix_power(as_tensor(x), n)
 
 
 def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
-    """The rank of matrices: how many singular values exceed `rtol` times the largest."""
+    """The rank of matrices: the number of singular values above `rtol` times the largest."""
     return ours.matrix_rank(as_tensor(x), rtol=rtol)
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """All products of the elements of two vectors."""
+    """The outer product of two vectors."""
     a, b = same_dtype(as_tensor(x1), as_tensor(x2))
     return computed("outer", a, b)
 
@@ -132,12 +132,12 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
 
 
 def slogdet(x: Tensor, /) -> SlogdetResult:
-    """The sign of determinants, and the logarithm of their sizes."""
+    """The sign of determinants, and the logarithm of their absolute values."""
     return SlogdetResult(*ours.slogdet(as_tensor(x)))
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The solution of x1 @ x = x2; a vector `x2` only if it has one dimension."""
+    """The solution x of x1 @ x = x2; `x2` is a vector only if it has one dimension."""
     a, b = same_dtype(as_tensor(x1), as_tensor(x2))
     if b.ndim == 1:
         lead = tuple(a.shape[:-1])

@@ -1,7 +1,7 @@
 """What the functions of the namespace share: operations by name, and promotion of operands.
 
-In come Tensors and Python numbers. Out come Tensors of one dtype: the standard promotes by dtypes
-alone, where PyTorch looks at dimensions too.
+Comes in: Tensors and Python numbers. Goes out: Tensors of one dtype. The standard promotes by
+dtypes alone, PyTorch also by dimensions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..core.dtypes import COMPLEX, FLOAT, INTEGER, DType
 from ..core.tensor import Tensor
 from ..ops import CREATION, late, table
 
-#: the default dtypes of Python's numbers
+#: the default dtypes of Python numbers, by kind
 DEFAULTS = (dtypes.bool_, dtypes.int64, dtypes.float32, dtypes.complex64)
 
 
@@ -28,20 +28,20 @@ def operation(name: str) -> Callable[..., Any]:
 
 
 def computed(name: str, *args: Any, **options: Any) -> Tensor:
-    """What an operation that returns one tensor returns."""
+    """The result of an operation that returns one tensor."""
     out: Tensor = operation(name)(*args, **options)
     return out
 
 
 def as_tensor(x: Any, what: str = "the function") -> Tensor:
-    """`x`, if it is a Tensor."""
+    """`x`, checked to be a Tensor."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{what} needs a Tensor, got {type(x).__name__}; use asarray")
     return x
 
 
 def category(number: Any) -> int:
-    """Of which kind a Python number is."""
+    """The kind of a Python number."""
     if isinstance(number, bool):
         return dtypes.BOOL
     if isinstance(number, int):
@@ -50,7 +50,7 @@ def category(number: Any) -> int:
 
 
 def dtype_beside(number: Any, dtype: DType) -> DType:
-    """The dtype of a Python number beside a tensor: the tensor's, unless its kind is lower."""
+    """The dtype of a Python number beside a tensor: the tensor's, unless that has a lower kind."""
     kind = category(number)
     if kind <= dtype.category:
         return dtype
@@ -58,7 +58,7 @@ def dtype_beside(number: Any, dtype: DType) -> DType:
 
 
 def same_dtype(*operands: Any) -> list[Any]:
-    """Tensors of one dtype from tensors and at least one number beside them."""
+    """Tensors of one dtype, from at least one Tensor and Python numbers."""
     tensors = [x for x in operands if isinstance(x, Tensor)]
     if not tensors:
         raise TypeError("expected at least one Tensor, got numbers alone")
@@ -78,7 +78,7 @@ def same_dtype(*operands: Any) -> list[Any]:
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
-    """The axes that None, an integer or a tuple of them names, counted from the front."""
+    """The axes that None (all), an integer or a tuple stands for, as numbers from 0."""
     if axis is None:
         return tuple(range(ndim))
     given = axis if isinstance(axis, tuple) else (axis,)

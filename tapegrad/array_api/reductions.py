@@ -1,4 +1,4 @@
-"""Statistics, running sums, truth of elements, places and sets: functions along axes."""
+"""Functions along axes: statistics, running sums, truth of elements, search, order, sets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _sum_dtype(x: Tensor, dtype: DType | None) -> DType:
 def sum(
     x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False
 ) -> Tensor:
-    """The sum along axes; small integers are added as int64.
+    """The sum along axes; by default, integers and booleans are added as int64.
 
     >>> from tapegrad import array_api as xp
     >>> xp.sum(xp.asarray([[1, 2], [3, 4]]), axis=0)
@@ -38,7 +38,7 @@ def sum(
 def prod(
     x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False
 ) -> Tensor:
-    """The product along axes; small integers are multiplied as int64."""
+    """The product along axes; by default, integers and booleans are multiplied as int64."""
     x = as_tensor(x, "prod")
     wide = x.to(_sum_dtype(x, dtype))
     axes = axes_of(axis, x.ndim)
@@ -55,7 +55,7 @@ def mean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
 def var(
     x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
-    """The variance along axes: sums of squares are divided by n - correction."""
+    """The variance along axes, with the divisor n - correction."""
     x = as_tensor(x, "var")
     axes = axes_of(axis, x.ndim)
     if not axes:
@@ -66,7 +66,7 @@ def var(
 def std(
     x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
-    """The standard deviation along axes, the root of `var`."""
+    """The standard deviation along axes: the square root of `var`."""
     return var(x, axis=axis, correction=correction, keepdims=keepdims).sqrt()
 
 
@@ -156,21 +156,21 @@ def diff(
     prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:
-    """The differences of neighbours along an axis, taken n times."""
+    """The differences of adjacent elements along an axis, taken n times."""
     found: Tensor = operation("diff")(as_tensor(x, "diff"), n, axis, prepend, append)
     return found
 
 
-# -- places ------------------------------------------------------------------------------------
+# -- search ------------------------------------------------------------------------------------
 
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where the largest element is."""
+    """The index of the largest element."""
     return _place("argmax", x, axis, keepdims)
 
 
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where the smallest element is."""
+    """The index of the smallest element."""
     return _place("argmin", x, axis, keepdims)
 
 
@@ -188,7 +188,7 @@ def _place(name: str, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
-    """The places of elements that are not zero, one tensor for each dimension."""
+    """The indices of nonzero elements, one tensor for each dimension."""
     x = as_tensor(x, "nonzero")
     if not x.ndim:
         raise ValueError("nonzero needs an array of at least one dimension")
@@ -196,14 +196,14 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 
 
 def count_nonzero(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """How many elements along axes are not zero."""
+    """The number of nonzero elements along axes."""
     return sum((as_tensor(x, "count_nonzero") != 0), axis=axis, keepdims=keepdims)
 
 
 def searchsorted(
     x1: Tensor, x2: Any, /, *, side: str = "left", sorter: Tensor | None = None
 ) -> Tensor:
-    """Where the values `x2` would have to be inserted into the sorted `x1`."""
+    """The indices at which the values `x2` must be inserted to keep `x1` sorted."""
     if side not in ("left", "right"):
         raise ValueError(f"searchsorted: side must be 'left' or 'right', got {side!r}")
     edges, values = same_dtype(x1, x2)
@@ -213,7 +213,7 @@ def searchsorted(
 
 
 def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
-    """The elements of `x1` where the condition holds, else those of `x2`."""
+    """The elements of `x1` where the condition is true, else those of `x2`."""
     if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
         target = dtypes.promote_types(dtypes.number_dtype(x1), dtypes.number_dtype(x2))
         x1, x2 = (operation("tensor")(v, dtype=target) for v in (x1, x2))
@@ -223,7 +223,7 @@ def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Slices of an axis by their indices, which may have several dimensions."""
+    """The slices along an axis at `indices`, which may have several dimensions."""
     x, indices = as_tensor(x, "take"), as_tensor(indices, "take")
     if axis is None:
         if x.ndim != 1:
@@ -236,7 +236,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Elements named by indices along an axis."""
+    """The elements at `indices` along an axis."""
     found: Tensor = operation("take_along_dim")(as_tensor(x), indices.long(), axis)
     return found
 
@@ -245,14 +245,14 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """Values in order along an axis."""
+    """The values sorted along an axis."""
     return as_tensor(x, "sort").sort(axis, descending)[0]
 
 
 def argsort(
     x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> Tensor:
-    """The indices that put an axis in order."""
+    """The indices that sort an axis."""
     return as_tensor(x, "argsort").argsort(axis, descending)
 
 
@@ -260,7 +260,7 @@ def argsort(
 
 
 class AllUnique(NamedTuple):
-    """Different elements, where each is first, which one each element is, and how often."""
+    """The unique values, their first indices, the index of each element's value, and counts."""
 
     values: Tensor
     indices: Tensor
@@ -269,14 +269,14 @@ class AllUnique(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """Different elements, and how often each occurs."""
+    """The unique values, and how often each occurs."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """Different elements, and which of them each element is."""
+    """The unique values, and the index of each element's value among them."""
 
     values: Tensor
     inverse_indices: Tensor
@@ -295,24 +295,24 @@ def _unique(x: Tensor) -> AllUnique:
 
 
 def unique_all(x: Tensor, /) -> AllUnique:
-    """The different elements; where each is first, which one each element is, and how often."""
+    """The unique values, their first indices, the index of each element's value, and counts."""
     return _unique(x)
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
-    """The different elements, and how often each occurs."""
+    """The unique values, and how often each occurs."""
     found = _unique(x)
     return UniqueCounts(found.values, found.counts)
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
-    """The different elements, and which of them each element is."""
+    """The unique values, and the index of each element's value among them."""
     found = _unique(x)
     return UniqueInverse(found.values, found.inverse_indices)
 
 
 def unique_values(x: Tensor, /) -> Tensor:
-    """The different elements. NaNs differ from each other.
+    """The unique values. NaNs differ from each other.
 
     >>> from tapegrad import array_api as xp
     >>> xp.unique_values(xp.asarray([3, 1, 3]))

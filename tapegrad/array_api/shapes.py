@@ -1,4 +1,4 @@
-"""Shapes, joins and matrix products: functions that move elements, with the standard's names."""
+"""Shapes, joins and matrix products, with the standard's names."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
 
 
 def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
-    """Without axes of size 1."""
+    """A tensor without the given axes, which must have size 1."""
     x = as_tensor(x, "squeeze")
     axes = axes_of(axis, x.ndim)
     if any(x.shape[a] != 1 for a in axes):
@@ -80,7 +80,7 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 
 
 def flip(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None) -> Tensor:
-    """The order along axes reversed."""
+    """The elements in reverse order along axes."""
     x = as_tensor(x, "flip")
     axes = axes_of(axis, x.ndim)
     return x.flip(axes) if axes else x.clone()
@@ -93,7 +93,7 @@ def roll(
     *,
     axis: int | tuple[int, ...] | None = None,
 ) -> Tensor:
-    """Elements shifted along axes; those that fall off come in again."""
+    """Elements shifted along axes; those that leave at one end enter at the other."""
     x = as_tensor(x, "roll")
     if axis is None:
         return x.reshape(-1).roll(shift).reshape(tuple(x.shape))
@@ -105,7 +105,7 @@ def roll(
 
 
 def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Each element as often as `repeats` says."""
+    """Each element repeated `repeats` times."""
     found: Tensor = operation("repeat_interleave")(as_tensor(x, "repeat"), repeats, axis)
     return found
 
@@ -119,7 +119,7 @@ def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
 
 
 def concat(arrays: Any, /, *, axis: int | None = 0) -> Tensor:
-    """Tensors joined along an axis; without one, read as rows.
+    """Tensors joined along an axis; they are flattened first if it is None.
 
     >>> from tapegrad import array_api as xp
     >>> xp.concat([xp.asarray([1, 2]), xp.asarray([3.0])])

@@ -1,6 +1,6 @@
 """Data types of the standard: their names, limits, kinds, and conversions between them.
 
-uint16, uint32 and uint64 are not here: as in PyTorch, tensors of them are for storage alone.
+uint16, uint32 and uint64 are missing: as in PyTorch, tensors of them only store data.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _KINDS: dict[str, Callable[[DType], bool]] = {
 
 
 def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
-    """Whether a dtype is another one, of a named kind, or one of several of those.
+    """Whether a dtype equals another one, or is of a named kind; a tuple means any of these.
 
     >>> from tapegrad import array_api as xp
     >>> xp.isdtype(xp.float32, "real floating"), xp.isdtype(xp.int8, (xp.bool, "unsigned integer"))
@@ -107,7 +107,7 @@ def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The dtype that operands of these dtypes are promoted to; numbers count for little.
+    """The dtype that operands are promoted to; a Python number counts only by its kind.
 
     >>> from tapegrad import array_api as xp
     >>> xp.result_type(xp.int8, xp.asarray([1.0]))
@@ -128,7 +128,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def can_cast(from_: DType | Tensor, to: DType, /) -> bool:
-    """Whether promotion can turn one dtype into another.
+    """Whether promotion can convert one dtype to another.
 
     >>> from tapegrad import array_api as xp
     >>> xp.can_cast(xp.int32, xp.int64), xp.can_cast(xp.float64, xp.float32)
@@ -139,7 +139,7 @@ def can_cast(from_: DType | Tensor, to: DType, /) -> bool:
 
 
 def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: Any = None) -> Tensor:
-    """A tensor as another dtype; `copy=False` may return the tensor itself.
+    """A tensor converted to another dtype; `copy=False` may return the tensor itself.
 
     >>> from tapegrad import array_api as xp
     >>> xp.astype(xp.asarray([1.7, 2.0]), xp.int64)

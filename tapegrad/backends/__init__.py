@@ -1,8 +1,8 @@
 """`tapegrad.backends`: switches that scripts set before they train.
 
-PyTorch chooses among libraries with these. There is nothing to choose here, so they keep what they
-are given and change nothing; `is_available` says honestly what is there. Each library is a module,
-as in PyTorch, so that `import tapegrad.backends.cudnn as cudnn` works.
+The precision of float32 products and deterministic algorithms take effect on a GPU. Most other
+switches choose among libraries in PyTorch; here they only store their value. Each library is a
+module, as in PyTorch, so that `import tapegrad.backends.cudnn as cudnn` works.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _PRECISIONS = ("highest", "high", "medium")
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """How exact products of float32 matrices are on a GPU; on the CPU they are always exact.
+    """Set the precision of float32 matrix products on a GPU; the CPU always uses float32.
 
-    "high" and "medium" let it round the factors to TensorFloat32, which has 10 bits.
+    "high" and "medium" let the GPU round the factors to TensorFloat32, with 10 bits of mantissa.
     """
     if precision not in _PRECISIONS:
         raise RuntimeError(f"the precision must be one of {_PRECISIONS}, got {precision!r}")
@@ -37,15 +37,15 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """What was asked for."""
+    """The precision that was set."""
     return switches.precision
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Keep what is asked for; on the CPU a run repeats bit for bit in any case."""
+    """Set whether runs on a GPU must repeat bit for bit; on the CPU they always do."""
     switches.deterministic = bool(mode)
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """What was asked for."""
+    """The setting of `use_deterministic_algorithms`."""
     return switches.deterministic

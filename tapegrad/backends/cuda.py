@@ -1,4 +1,4 @@
-"""Switches of `torch.backends.cuda`: `matmul.allow_tf32` counts, others keep what they get."""
+"""Switches of `torch.backends.cuda`; only `matmul.allow_tf32` has an effect."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from ..core.switches import switches
 
 
 class MatmulSwitches:
-    """How products of matrices are computed on a GPU."""
+    """Switches of matrix products on a GPU."""
 
     allow_fp16_reduced_precision_reduction = True
     allow_bf16_reduced_precision_reduction = True
 
     @property
     def allow_tf32(self) -> bool:
-        """Whether factors of float32 may be rounded: see `set_float32_matmul_precision`."""
+        """Whether float32 factors may be rounded: see `set_float32_matmul_precision`."""
         return switches.precision != "highest"
 
     @allow_tf32.setter
@@ -25,7 +25,7 @@ matmul = MatmulSwitches()
 
 
 def is_built() -> bool:
-    """Whether tensors can live on a GPU here."""
+    """Whether there is a GPU that CuPy can use."""
     from ..cuda import is_available
 
     return is_available()

@@ -1,4 +1,4 @@
-"""Switches of `torch.backends.cudnn`: they keep what they are given."""
+"""Switches of `torch.backends.cudnn`: they only store their value."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ allow_tf32 = True
 
 
 def is_available() -> bool:
-    """Whether the library does the work here: never."""
+    """Always False."""
     return False
 
 
 def version() -> int | None:
-    """The version of the library: there is none."""
+    """Always None."""
     return None
 
 
@@ -28,7 +28,7 @@ def flags(
     deterministic: bool = False,
     allow_tf32: bool = True,
 ) -> Iterator[None]:
-    """Set the switches inside, and put them back afterwards."""
+    """A context that sets the switches, and restores them afterwards."""
     switches = globals()
     given = {
         "enabled": enabled,

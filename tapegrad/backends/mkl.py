@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def is_available() -> bool:
-    """Whether the library does the work here: never."""
+    """Always False: the library is not used."""
     return False

@@ -1,4 +1,4 @@
-"""Switches of `torch.backends.mkldnn`: they keep what they are given."""
+"""Switches of `torch.backends.mkldnn`: they only store their value."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ enabled = False
 
 
 def is_available() -> bool:
-    """Whether the library does the work here: never."""
+    """Always False: the library is not used."""
     return False

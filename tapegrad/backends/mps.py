@@ -1,13 +1,13 @@
-"""Switches of `torch.backends.mps`: there are no tensors on GPUs of Apple here."""
+"""Switches of `torch.backends.mps`: Apple's GPUs are not supported."""
 
 from __future__ import annotations
 
 
 def is_available() -> bool:
-    """Whether the library does the work here: never."""
+    """Always False."""
     return False
 
 
 def is_built() -> bool:
-    """Whether tensors can live there: never."""
+    """Always False."""
     return False

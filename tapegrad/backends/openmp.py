@@ -1,8 +1,8 @@
-"""Switches of `torch.backends.openmp`: threads here are those of `replay/cpu/pool.py`."""
+"""Switches of `torch.backends.openmp`: not used; threads come from `replay/cpu/pool.py`."""
 
 from __future__ import annotations
 
 
 def is_available() -> bool:
-    """Whether the library does the work here: never."""
+    """Always False: the library is not used."""
     return False

@@ -1,4 +1,4 @@
-"""The processor: PyTorch's names for asking about it."""
+"""The CPU as a device, with PyTorch's names."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from . import amp
 
 
 def device_count() -> int:
-    """The processor counts as one device."""
+    """1: the CPU is one device."""
     return 1
 
 
 def is_available() -> bool:
-    """There always is a processor."""
+    """True: there always is a CPU."""
     return True
 
 
 def synchronize(device: object = None) -> None:
-    """Nothing to wait for: operations on the processor have run when they return."""
+    """Do nothing: operations on the CPU have finished when they return."""
 
 
 __all__ = ["amp", "device_count", "is_available", "synchronize"]

@@ -1,4 +1,4 @@
-"""The older names of `tapegrad.amp` for the processor, as PyTorch has them."""
+"""Deprecated names of `tapegrad.amp` for the CPU, as in PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _deprecated(name: str) -> None:
 
 
 class autocast(amp.autocast):
-    """The older name of `autocast("cpu", ...)`."""
+    """Deprecated name of `autocast("cpu", ...)`."""
 
     def __init__(
         self, enabled: bool = True, dtype: Any = bfloat16, cache_enabled: bool = True
@@ -28,7 +28,7 @@ class autocast(amp.autocast):
 
 
 class GradScaler(amp.GradScaler):
-    """The older name of `GradScaler("cpu", ...)`."""
+    """Deprecated name of `GradScaler("cpu", ...)`."""
 
     def __init__(
         self,

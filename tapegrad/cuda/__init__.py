@@ -1,4 +1,4 @@
-"""GPUs: are there any, which is in use, waiting for them; their streams and their memory."""
+"""GPUs: devices, streams, memory, random numbers and synchronisation."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ __all__ = [
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the random numbers: one generator serves all devices."""
+    """Seed the random number generator, which all devices share."""
     random.manual_seed(seed)
 
 
@@ -105,33 +105,33 @@ initial_seed = random.initial_seed
 
 
 def get_rng_state(device: Any = None) -> Any:
-    """The state of the generator, which serves all devices."""
+    """The state of the random number generator, which all devices share."""
     return random.get_rng_state()
 
 
 def set_rng_state(new_state: Any, device: Any = None) -> None:
-    """Bring the generator, which serves all devices, back to a state."""
+    """Set the state of the random number generator, which all devices share."""
     random.set_rng_state(new_state)
 
 
 def get_rng_state_all() -> list[Any]:
-    """The state of the generator, once for each GPU."""
+    """The state of the random number generator, once for each GPU."""
     return [random.get_rng_state() for _ in range(device_count())]
 
 
 def set_rng_state_all(new_states: Iterable[Any]) -> None:
-    """Bring the generator back to the first of the states: it serves all GPUs."""
+    """Set the state of the generator to the first of the states: all GPUs share it."""
     for state in list(new_states)[:1]:
         random.set_rng_state(state)
 
 
 def empty_cache() -> None:
-    """Give memory that CuPy keeps for reuse back to the GPU; nothing to do without one."""
+    """Return the memory that CuPy caches for reuse to the GPU; does nothing without one."""
     if is_available():
         cupy().get_default_memory_pool().free_all_blocks()
 
 
 def synchronize() -> None:
-    """Wait until the GPU has finished what it was given; raises what a program found meanwhile."""
+    """Wait until the current GPU has finished its work; raises errors that programs found."""
     cupy().cuda.runtime.deviceSynchronize()
     settle()

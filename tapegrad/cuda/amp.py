@@ -1,4 +1,4 @@
-"""The older names of `tapegrad.amp` for GPUs, as PyTorch has them."""
+"""Deprecated names of `tapegrad.amp` for GPUs, as in PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _deprecated(name: str) -> None:
 
 
 class autocast(amp.autocast):
-    """The older name of `autocast("cuda", ...)`."""
+    """Deprecated name of `autocast("cuda", ...)`."""
 
     def __init__(
         self, enabled: bool = True, dtype: Any = float16, cache_enabled: bool = True
@@ -28,7 +28,7 @@ class autocast(amp.autocast):
 
 
 class GradScaler(amp.GradScaler):
-    """The older name of `GradScaler("cuda", ...)`."""
+    """Deprecated name of `GradScaler("cuda", ...)`."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class GradScaler(amp.GradScaler):
 
 
 def custom_fwd(fwd: Any = None, *, cast_inputs: Any = None) -> Any:
-    """The older name of `custom_fwd(..., device_type="cuda")`."""
+    """Deprecated name of `custom_fwd(..., device_type="cuda")`."""
     _deprecated("custom_fwd")
     return amp.custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Any) -> Any:
-    """The older name of `custom_bwd(..., device_type="cuda")`."""
+    """Deprecated name of `custom_bwd(..., device_type="cuda")`."""
     _deprecated("custom_bwd")
     return amp.custom_bwd(bwd, device_type="cuda")
 

@@ -1,4 +1,4 @@
-"""Which GPUs there are, what each is, and which one is in use.
+"""The available GPUs, their properties, and the current one.
 
 Called through `tapegrad.cuda`. The runtime's functions come from CuPy.
 """
@@ -11,7 +11,7 @@ from ..core.device import as_device, cupy
 
 
 def device_count() -> int:
-    """How many GPUs CuPy can use; 0 without CuPy."""
+    """The number of GPUs that CuPy can use; 0 without CuPy."""
     try:
         return int(cupy().cuda.runtime.getDeviceCount())
     except RuntimeError:
@@ -19,17 +19,17 @@ def device_count() -> int:
 
 
 def is_available() -> bool:
-    """Whether tensors can live on a GPU here."""
+    """Whether there is a GPU that CuPy can use."""
     return device_count() > 0
 
 
 def current_device() -> int:
-    """The index of the GPU in use."""
+    """The index of the current GPU."""
     return int(cupy().cuda.runtime.getDevice())
 
 
 class DeviceProperties(NamedTuple):
-    """What a GPU is: its name, compute capability, bytes of memory and multiprocessors."""
+    """Properties of a GPU: name, compute capability, bytes of memory, multiprocessors."""
 
     name: str
     major: int
@@ -39,7 +39,7 @@ class DeviceProperties(NamedTuple):
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
-    """What a GPU is, the one in use if none is given."""
+    """The properties of a GPU, by default of the current one."""
     found = cupy().cuda.runtime.getDeviceProperties(_index(device))
     name = found["name"]
     return DeviceProperties(
@@ -63,17 +63,17 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether kernels and cuBLAS compute with bfloat16 on this GPU."""
+    """Whether kernels and cuBLAS compute with bfloat16 on the current GPU."""
     return is_available() and get_device_capability()[0] >= 8
 
 
 def is_initialized() -> bool:
-    """Whether there is a GPU: nothing has to be initialized."""
+    """Whether there is a GPU: no initialization is needed."""
     return is_available()
 
 
 def init() -> None:
-    """Nothing to do: nothing has to be initialized."""
+    """Do nothing: no initialization is needed."""
 
 
 def set_device(device: Any) -> None:
@@ -82,7 +82,7 @@ def set_device(device: Any) -> None:
 
 
 class CudaDevice:
-    """A context in which a GPU is the current one; nothing changes for None and without a GPU."""
+    """A context in which a GPU is the current one; does nothing for None or without a GPU."""
 
     def __init__(self, device: Any) -> None:
         self._index = None if device is None or not is_available() else _index(device)

@@ -1,8 +1,8 @@
-"""Figures of the memory of GPUs, from CuPy's pool, with PyTorch's names. Without a GPU they are 0.
+"""Memory statistics of GPUs, from CuPy's pool, with PyTorch's names. Without a GPU they are 0.
 
-A peak needs a look at every allocation, which costs about as much as the allocation. So peaks are
-measured from the first call of `reset_peak_memory_stats` on, in the thread that called it. Before
-that, they are what the pool has taken from the GPU, which is at least as much.
+Measuring a peak takes a hook on every allocation, which costs about as much as the allocation. So
+peaks are measured from the first call of `reset_peak_memory_stats` on, in the thread that called
+it. Before that, they are the bytes that the pool has taken from the GPU, which is at least as much.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..core.device import cupy
 
 
 class _Peaks:
-    """The most bytes that were in use, once somebody has asked for them to be measured."""
+    """The peaks of bytes in use, measured after the first `reset`."""
 
     def __init__(self) -> None:
         self._hook: Any = None
@@ -24,7 +24,7 @@ class _Peaks:
         return self._hook is not None
 
     def reset(self) -> None:
-        """Begin with what is in use now."""
+        """Set the peaks to the bytes in use now."""
         self.allocated, self.reserved = memory_allocated(), memory_reserved()
         if self._hook is None:
             self._hook = self._new_hook()
@@ -35,14 +35,14 @@ class _Peaks:
         used = [self.allocated]
 
         class PeakHook(cupy().cuda.MemoryHook):  # type: ignore[misc]
-            """Counts bytes that arrays take and give back."""
+            """Counts bytes that arrays allocate and free."""
 
             name = "tapegrad's peaks"
 
             def malloc_postprocess(self, **about: Any) -> None:
                 used[0] += about["mem_size"]
                 if used[0] > peaks.allocated:
-                    # Other threads count for themselves: the pool knows better.
+                    # The hook does not see other threads, so ask the pool.
                     used[0] = memory_allocated()
                     peaks.allocated = max(peaks.allocated, used[0])
                     peaks.reserved = max(peaks.reserved, memory_reserved())
@@ -79,31 +79,31 @@ def memory_reserved(device: Any = None) -> int:
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """The most bytes of arrays since `reset_peak_memory_stats`; before it, what the pool took."""
+    """The peak bytes of arrays since `reset_peak_memory_stats`; before it, those of the pool."""
     if not _has_gpu():
         return 0
     return max(_peaks.allocated, memory_allocated()) if _peaks.is_measured else memory_reserved()
 
 
 def max_memory_reserved(device: Any = None) -> int:
-    """The most bytes that the pool had taken since `reset_peak_memory_stats`."""
+    """The peak bytes of the pool since `reset_peak_memory_stats`; before it, the current ones."""
     return max(_peaks.reserved, memory_reserved()) if _has_gpu() else 0
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Measure peaks from here on."""
+    """Measure peaks from now on."""
     if _has_gpu():
         _peaks.reset()
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Free and all bytes of a GPU."""
+    """The free and the total bytes of the current GPU."""
     free, total = cupy().cuda.runtime.memGetInfo()
     return int(free), int(total)
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
-    """The figures above, under PyTorch's names; empty without a GPU."""
+    """These statistics under PyTorch's names; empty without a GPU."""
     if not _has_gpu():
         return {}
     return {
@@ -115,7 +115,7 @@ def memory_stats(device: Any = None) -> dict[str, int]:
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """The figures above in a table."""
+    """These statistics as the text of a table."""
     lines = [f"{name:30} {count / 2**20:12,.1f} MiB" for name, count in memory_stats().items()]
     return "\n".join(lines) if lines else "there is no GPU"
 

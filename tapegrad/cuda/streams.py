@@ -1,8 +1,8 @@
 """Streams and events of GPUs, with PyTorch's names.
 
 Comes in: calls of the user. Goes out: CuPy's streams and events. Eager operations and compiled
-functions run in the stream that CuPy has as its current one, so `with stream(s):` is enough to put
-them into another. Work of two streams is ordered by events alone, as in PyTorch.
+functions run in CuPy's current stream, so `with stream(s):` runs them in another one. Only events
+order the work of two streams, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ..core.device import Device, as_device, cupy
 
 
 class Event:
-    """A point in the work of a stream, which others can wait for.
+    """A marker in the work of a stream, which other streams can wait for.
 
-    `enable_timing=True` lets `elapsed_time` tell the milliseconds between two of them.
+    With `enable_timing=True`, `elapsed_time` returns the milliseconds between two events.
     """
 
     def __init__(
@@ -29,27 +29,27 @@ class Event:
         self._is_recorded = False
 
     def record(self, stream: Stream | None = None) -> None:
-        """Put it at the end of what a stream has to do; of the current one if none is given."""
+        """Record the event after the work now queued on a stream, by default the current one."""
         self._event.record((stream or current_stream())._stream)
         self._is_recorded = True
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Let a stream wait for it before it goes on; the current one if none is given."""
+        """Make a stream, by default the current one, wait for the event before later work."""
         if self._is_recorded:
             (stream or current_stream())._stream.wait_event(self._event)
 
     def query(self) -> bool:
-        """Whether everything before it is done."""
+        """Whether all work before the event is done."""
         return not self._is_recorded or bool(self._event.done)
 
     def synchronize(self) -> None:
-        """Wait until everything before it is done."""
+        """Wait until all work before the event is done."""
         if self._is_recorded:
             self._event.synchronize()
         settle()
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds from this event to another one, which must be done."""
+        """The milliseconds from this event to another one, which must be done."""
         if not (self._timed and end_event._timed):
             raise ValueError("both events must be made with Event(enable_timing=True)")
         if not (self._is_recorded and end_event._is_recorded):
@@ -58,15 +58,15 @@ class Event:
 
     @property
     def cuda_event(self) -> int:
-        """The driver's handle."""
+        """The driver's handle of the event."""
         return int(self._event.ptr)
 
 
 class Stream:
-    """A line of work for a GPU, which runs beside that of other streams.
+    """A queue of work for a GPU, which runs concurrently with other streams.
 
-    A tensor that is made in one stream and used in another must outlive its use there: keep it, or
-    call its `record_stream`.
+    A tensor that is made in one stream and used in another must outlive its use there: keep a
+    reference, or call its `record_stream`.
     """
 
     def __init__(self, device: Any = None, priority: int = 0, **given: Any) -> None:
@@ -81,31 +81,31 @@ class Stream:
 
     @property
     def cuda_stream(self) -> int:
-        """The driver's handle."""
+        """The driver's handle of the stream."""
         return int(self._stream.ptr)
 
     stream_id = cuda_stream
 
     def record_event(self, event: Event | None = None) -> Event:
-        """An event at the end of what the stream has to do."""
+        """Record an event after the work now queued on the stream, and return it."""
         event = event or Event()
         event.record(self)
         return event
 
     def wait_event(self, event: Event) -> None:
-        """Let the stream wait for an event before it goes on."""
+        """Make the stream wait for an event before later work."""
         event.wait(self)
 
     def wait_stream(self, stream: Stream) -> None:
-        """Let the stream wait for all that another one has to do now."""
+        """Make the stream wait for all work now queued on another one."""
         self.wait_event(stream.record_event())
 
     def query(self) -> bool:
-        """Whether all its work is done."""
+        """Whether all work of the stream is done."""
         return bool(self._stream.done)
 
     def synchronize(self) -> None:
-        """Wait until all its work is done."""
+        """Wait until all work of the stream is done."""
         self._stream.synchronize()
         settle()
 
@@ -130,7 +130,7 @@ class Stream:
 
 
 class ExternalStream(Stream):
-    """A stream that somebody else has made, by the driver's handle."""
+    """A stream that other code has made, given by its driver handle."""
 
     def __init__(self, stream_ptr: int, device: Any = None) -> None:
         super().__init__(device, stream=cupy().cuda.ExternalStream(stream_ptr, _index(device)))
@@ -154,25 +154,25 @@ class StreamContext:
 
 
 def stream(stream: Stream | None) -> StreamContext:
-    """A context in which operations on a GPU go into a stream; None changes nothing."""
+    """A context in which operations on a GPU run in a stream; None changes nothing."""
     return StreamContext(stream)
 
 
 def set_stream(stream: Stream | None) -> None:
-    """Make a stream the current one of this thread, and its GPU the one in use."""
+    """Make a stream and its GPU the current ones of this thread; None changes nothing."""
     if stream is not None:
         cupy().cuda.Device(stream.device.index or 0).use()
         stream._stream.use()
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The stream that operations on a GPU go into."""
+    """The stream in which operations on a GPU run now."""
     index = _index(device)
     return Stream(index, stream=cupy().cuda.get_current_stream(index))
 
 
 def default_stream(device: Any = None) -> Stream:
-    """The stream that is the current one until another is chosen."""
+    """The stream that is the current one until another is set."""
     return Stream(device, stream=cupy().cuda.Stream.null)
 
 

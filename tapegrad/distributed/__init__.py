@@ -67,27 +67,27 @@ from .subgroups import (
 
 
 class _Named(type):
-    """A class with the group of all ranks, which exists after `init_process_group`."""
+    """The metaclass of classes with `WORLD`, the group of all ranks."""
 
     @property
     def WORLD(cls) -> Any:  # PyTorch's name
-        """The group of all ranks, or None before there is one."""
+        """The group of all ranks; None if there is no process group."""
         return resolved(None) if is_initialized() else None
 
 
 class GroupMember(metaclass=_Named):
-    """Groups that stand for others: of all ranks, and of none of this rank's."""
+    """Has `WORLD`, and what ranks get in place of a group that they are not in."""
 
     NON_GROUP_MEMBER = NON_GROUP_MEMBER
 
 
 class group(metaclass=_Named):
-    """The group of all ranks, under PyTorch's name."""
+    """Has `WORLD`, the group of all ranks, under PyTorch's name."""
 
 
 #: the older name of ReduceOp
 reduce_op = ReduceOp
-#: how long a collective may take, unless `init_process_group` says otherwise
+#: the default timeout of collectives, a timedelta
 default_pg_timeout = TIMEOUT
 
 
@@ -194,7 +194,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "GradBucket":  # made by what is built on this package
+    if name == "GradBucket":  # from a package that is built on this one
         from ..parallel.buckets import GradBucket
 
         return GradBucket

@@ -1,10 +1,10 @@
-"""Collectives in the background: a thread that works through them while others compute.
+"""Collectives in the background: a thread runs them while others compute.
 
-MPI makes no progress by itself, so a collective that should overlap with computing needs a thread
-inside of MPI. `Background` has one, with communicators of its own. It takes collectives in the
-order in which they were given, which is the same on all ranks. Where all cores compute, a second
-thread would only take time from them; the collectives then run when somebody waits for one of them,
-in the same order. Called by `process_group.py`.
+MPI makes no progress by itself, so a collective that overlaps with computation needs a thread
+inside MPI. `Background` has one, with communicators of its own. It runs collectives in the order in
+which they were submitted, which is the same on all ranks. If all cores compute, a second thread
+would only take time from them; the collectives then run, in the same order, when a thread waits for
+one of them. Called by `process_group.py`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Work:
         self._error: BaseException | None = None
         self._waiter: Background | None = None
         self._kept: Any = None
-        #: the tensors that it changes
+        #: the tensors that the collective changes
         self.outputs: Sequence[Any] = ()
 
     def run(self) -> None:
-        """Do it, in the thread that calls this."""
+        """Run the collective in the calling thread."""
         try:
             self._result = self._run()
         except BaseException as error:
@@ -44,7 +44,7 @@ class Work:
         self._done.set()
 
     def wait(self, timeout: Any = None) -> bool:
-        """Return when the collective is done and its result can be used."""
+        """Wait until the collective is done and its result can be used."""
         if not self._done.is_set():
             assert self._waiter is not None
             self._waiter.wait_for(self)
@@ -57,7 +57,7 @@ class Work:
         return True
 
     def keep(self, memory: Any) -> None:
-        """Keep something until the collective is done, for which nobody will wait."""
+        """Keep memory alive with a collective that nothing will wait for."""
         self._kept = memory
 
     def is_completed(self) -> bool:
@@ -69,7 +69,7 @@ class Work:
         return self._done.is_set() and self._error is None
 
     def result(self) -> Any:
-        """What the collective gives, after waiting for it."""
+        """Wait for the collective, and return its result."""
         self.wait()
         return self._result
 
@@ -87,7 +87,7 @@ class Work:
 
 
 class Done(Work):
-    """A collective that is done already."""
+    """A collective that is already done."""
 
     def __init__(self, result: Any = None, outputs: Sequence[Any] = ()) -> None:
         super().__init__(lambda: result)
@@ -99,7 +99,7 @@ class Done(Work):
 class Requested(Work):
     """A message that MPI sends or receives by itself.
 
-    `watched` is entered while this waits for it. `finish` gets the status that `request` ends with.
+    The context `watched` is entered during a wait. `finish` is called with the status of `request`.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Requested(Work):
         self._request = request
         self._result = self._status = status
         self._watched = watched
-        self._keeps = keeps  # the memory that is sent
+        self._keeps = keeps  # the memory that is being sent
 
     def wait(self, timeout: Any = None) -> bool:
         with self._watched():
@@ -130,24 +130,24 @@ class Requested(Work):
 
 
 class Background:
-    """Works through collectives in order: in a thread, or when somebody waits.
+    """Runs collectives in order: in the background thread, or in a thread that waits for one.
 
-    Whoever waits does what the thread has not come to: to wake a thread takes longer than to reduce
-    a small array.
+    A waiting thread runs those that the background thread has not taken yet, because waking a
+    thread takes longer than reducing a small array.
     """
 
     def __init__(self, threaded: bool) -> None:
         self.threaded = threaded
         self._pending: deque[Work] = deque()
-        #: held while a collective is taken from what is pending, and until it is done
+        #: held from taking a pending collective until it is done
         self._turn = locks.new()
-        #: a word for the thread for each collective, which somebody else may have done by then;
-        #: none for those that are done by whoever waits for them
+        #: wakes the thread: an item for each collective that was submitted with `wakes`, even if
+        #: a waiting thread has already run it
         self._words: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Work, wakes: bool = True) -> Work:
-        """Start a collective, or take it down as the next one."""
+        """Add a pending collective; with `wakes`, wake the background thread if there is one."""
         work._waiter = self
         self._pending.append(work)
         if self.threaded and wakes:
@@ -158,7 +158,7 @@ class Background:
         return work
 
     def is_beside(self) -> bool:
-        """Whether the calling thread is the one that works beside the others."""
+        """Whether the calling thread is the background thread."""
         return threading.current_thread() is self._thread
 
     def _loop(self) -> None:
@@ -173,7 +173,7 @@ class Background:
             self._pending.popleft().run()
 
     def wait_for(self, work: Work) -> None:
-        """Return when one collective is done."""
+        """Wait for a collective, and run pending ones meanwhile."""
         while not work.is_completed():
             if not self._turn.acquire(blocking=False):
                 began = spans.clock()
@@ -187,14 +187,14 @@ class Background:
                 self._turn.release()
 
     def drain(self) -> None:
-        """Return when nothing is left to do."""
+        """Run all pending collectives, and wait for the one that is running."""
         while self._pending:
             with self._turn:
                 self._run_next()
         with self._turn:
-            pass  # what the thread was at is done
+            pass  # the collective that the thread was running is done
 
     def run_pending(self) -> None:
-        """Before a collective of the calling thread: do what would otherwise come after it."""
+        """Without a thread, run pending collectives before the next one of the calling thread."""
         if not self.threaded and self._pending:
             self.drain()

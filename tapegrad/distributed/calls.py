@@ -1,9 +1,9 @@
 """Calls: how a function of `collectives.py` becomes a collective.
 
-Such a function checks its arguments and returns a `Call`: which collective, what this rank gives,
-and where the result goes. `@collective` does what all of them share. It finds the group, lets ranks
-outside of it return at once, checks that tensors are tensors, and runs the call in one of three
-ways: as an operation that is recorded, in the background, or at once.
+Such a function checks its arguments and returns a `Call`: the collective, this rank's input, and
+where the result goes. `@collective` does what all of them share. It finds the group, returns at
+once on ranks outside it, checks that tensors are tensors, and runs the call as a recorded
+operation, in the background, or at once.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .process_group import NON_GROUP_MEMBER, get_group_rank, resolved
 
 P = ParamSpec("P")
 
-#: the operation of each kind of collective; transport and groups have functions of the same names,
-#: which take the same parameters in the order in which a `Call` has them
+#: the operation of each kind of collective; functions of these names in `transport` and of groups
+#: take the same parameters, in the order of `Call.params`
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "all_reduce": reducing.all_reduce,
     "reduce": reducing.reduce_,
@@ -40,21 +40,21 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 
 @dataclass(slots=True)
 class Call:
-    """One collective: `kind` of OPERATIONS, on what this rank gives."""
+    """One collective: its kind, a key of OPERATIONS, and `x`, this rank's input."""
 
     kind: str
     x: Tensor
     params: dict[str, Any] = field(default_factory=dict)
-    #: what is done with the result; None: it replaces `x`, in its memory
+    #: called with the result; None: the result overwrites `x`
     take: Callable[[Any], None] | None = None
     #: tensors besides `x` whose histories decide whether the call is recorded
     seen: Sequence[Tensor] = ()
-    #: tensors that are changed, if not `x`
+    #: the tensors that the call changes, if not `x`
     outputs: Sequence[Tensor] = ()
 
 
 def collective(function: Callable[P, Call]) -> Callable[P, Work | None]:
-    """Make a collective of a function that returns a `Call`; it has `group` and `async_op`."""
+    """Make a collective of a function with `group` and `async_op` that returns a `Call`."""
     signature = inspect.signature(function)
     tensors = [name for name, p in signature.parameters.items() if p.annotation == "Tensor"]
 
@@ -106,13 +106,13 @@ def _run(call: Call, group: Any, async_op: bool) -> Work | None:
 
 
 def check_tensor(tensor: Any, what: str) -> None:
-    """Raise unless something is a tensor."""
+    """Raise unless an argument is a Tensor."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{what} expected a Tensor, got {type(tensor).__name__}")
 
 
 def check_parts(parts: Sequence[Any], group: Any, like: Any, what: str) -> None:
-    """Raise unless there is a tensor for each rank, with the shape and dtype of another one."""
+    """Raise unless there is a tensor for each rank, with the shape and dtype of `like`."""
     if len(parts) != group.size:
         raise ValueError(f"{what} needs {group.size} tensors, one for each rank, got {len(parts)}")
     for part in parts:
@@ -125,7 +125,7 @@ def check_parts(parts: Sequence[Any], group: Any, like: Any, what: str) -> None:
 
 
 def member(group: Any, rank: int | None, group_rank: int | None, default: int | None = None) -> int:
-    """A rank within a group, of a rank in the whole job or of itself; `default` for none."""
+    """The rank in a group, given in the whole job or in the group; `default` if neither is."""
     if rank is None and group_rank is None and default is not None:
         return default
     if (rank is None) == (group_rank is None):
@@ -137,7 +137,7 @@ def member(group: Any, rank: int | None, group_rank: int | None, default: int | 
 
 
 def _is_recorded(*tensors: Tensor) -> bool:
-    """Whether somebody sees what happens to tensors: a tape, or a history that they have."""
+    """Whether a tape is active, or recording is on and one of the tensors has a history."""
     mode = STATE.mode
     return bool(
         mode & LISTENING
@@ -146,7 +146,7 @@ def _is_recorded(*tensors: Tensor) -> bool:
 
 
 def memory(tensor: Tensor, what: str) -> Any:
-    """The array of a tensor, to be changed."""
+    """The array of a tensor that will be written to; raise if it must not be."""
     if tensor._view is not None:
         refresh(tensor)
     with no_grad():
@@ -156,14 +156,14 @@ def memory(tensor: Tensor, what: str) -> Any:
 
 
 def changed(array: Any, used: Any) -> None:
-    """Put what came into contiguous memory back into the array that it stands for."""
+    """After a write to `used`: copy it back if it is a contiguous copy of `array`."""
     if used is not array:
         array[...] = used
     storage.note(array)
 
 
 def assign(tensor: Tensor, value: Any, what: str) -> None:
-    """Give a tensor a value with its history; a leaf that requires gradients gets the value."""
+    """Assign a value with its history; a leaf that requires gradients gets only the value."""
     if tensor._requires and tensor._edge is None:
         with no_grad():
             inplace.assign(tensor, value, what)
@@ -172,7 +172,7 @@ def assign(tensor: Tensor, value: Any, what: str) -> None:
 
 
 def assign_each(tensors: Sequence[Tensor], what: str) -> Callable[[Any], None]:
-    """What gives each of some tensors a row of the result."""
+    """A function that assigns one row of the result to each tensor."""
 
     def take(stacked: Any) -> None:
         for i, tensor in enumerate(tensors):

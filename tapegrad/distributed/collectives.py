@@ -1,10 +1,10 @@
 """The functions of torch.distributed: they change tensors in place, and may run in the background.
 
-A tensor that nobody records is changed straight in its memory. One with a history, or on a tape,
-goes through the operations of `ops/collective/`, so that its gradient flows; such a call is done
-when it returns, also with `async_op=True`. A leaf that requires gradients is changed without a
-record, as in PyTorch. Ranks such as `src` and `dst` count in the whole job, as in PyTorch. Each
-function says what is sent and where the result goes; `calls.py` does the rest.
+If a tensor has a history, or a tape is active, the operations of `ops/collective/` run, so that
+gradients flow; such a call is done when it returns, even with `async_op=True`. Otherwise the memory
+of the tensor is changed directly. A leaf that requires gradients is changed without being recorded,
+as in PyTorch. `src` and `dst` are ranks in the whole job, as in PyTorch. Each function says what is
+sent and where the result goes; `calls.py` does the rest.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def reduce_scatter(
     group: Any = None,
     async_op: bool = False,
 ) -> Call:
-    """Fill a tensor with the reduction of the tensors that all ranks have for this one."""
+    """Reduce the lists of all ranks item by item; `output` gets the item of this rank."""
     check_parts(input_list, group, output, "reduce_scatter")
     return _reduce_scatter(output, stack(list(input_list)), op)
 
@@ -84,7 +84,7 @@ def reduce_scatter(
 def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: str = SUM, group: Any = None, async_op: bool = False
 ) -> Call:
-    """As `reduce_scatter`, of one tensor that has the parts one after another."""
+    """As `reduce_scatter`, with the parts concatenated in one tensor."""
     if input.numel() != group.size * output.numel():
         raise ValueError(
             f"reduce_scatter_tensor needs {group.size} parts of {output.numel()} elements, got "
@@ -99,7 +99,7 @@ def _reduce_scatter(output: Tensor, rows: Any, op: str) -> Call:
 
 
 def _into(output: Tensor, kind: str, x: Tensor, params: dict[str, Any]) -> Call:
-    """A collective whose result, in the shape of a tensor, becomes that tensor's value."""
+    """A call whose result is reshaped and assigned to `output`."""
 
     def take(value: Any) -> None:
         assign(output, value.reshape(output.shape), kind)
@@ -118,7 +118,7 @@ def broadcast(
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Call:
-    """Replace a tensor by that of the rank `src`."""
+    """Replace a tensor by the one of the rank `src`."""
     return Call("broadcast", tensor, {"source": member(group, src, group_src)})
 
 
@@ -131,7 +131,7 @@ def gather(
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Call:
-    """Fill a list of tensors on the rank `dst` (0 by default) with those of all ranks."""
+    """Copy the tensors of all ranks into a list of tensors on the rank `dst` (0 by default)."""
     target = member(group, dst, group_dst, default=0)
     if group.rank == target:
         if gather_list is None:
@@ -153,7 +153,7 @@ def scatter(
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Call:
-    """Give each rank one tensor of a list on the rank `src` (0 by default)."""
+    """Send each rank one tensor of a list on the rank `src` (0 by default)."""
     source = member(group, src, group_src, default=0)
     if group.rank == source:
         if scatter_list is None:
@@ -172,7 +172,7 @@ def scatter(
 def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Call:
-    """Fill a list of tensors with those of all ranks."""
+    """Copy the tensors of all ranks into a list of tensors."""
     check_parts(tensor_list, group, tensor, "all_gather")
     take = assign_each(tensor_list, "all_gather")
     return Call("all_gather", tensor, {}, take, seen=tensor_list, outputs=tensor_list)
@@ -182,7 +182,7 @@ def all_gather(
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Call:
-    """Fill one tensor with those of all ranks, one after another along the first dimension."""
+    """Fill a tensor with those of all ranks, concatenated along the first dimension."""
     if output_tensor.numel() != group.size * input_tensor.numel():
         raise ValueError(
             f"all_gather_into_tensor needs room for {group.size} tensors of "
@@ -200,7 +200,7 @@ def all_to_all_single(
     group: Any = None,
     async_op: bool = False,
 ) -> Call:
-    """Send rows of a tensor to every rank, and fill another one with those that come."""
+    """Send rows of `input` to every rank, and fill `output` with the received rows."""
     sent = _splits(input_split_sizes, input, group)
     received = _splits(output_split_sizes, output, group)
     return _into(output, "all_to_all", input, {"sent": sent, "received": received})
@@ -228,7 +228,7 @@ def all_to_all(
     group: Any = None,
     async_op: bool = False,
 ) -> Call:
-    """Send a tensor of a list to every rank, and fill another list with those that come."""
+    """Send each rank one tensor of a list; receive one of each rank into another list."""
     for name, parts in (("output", output_tensor_list), ("input", input_tensor_list)):
         if len(parts) != group.size:
             raise ValueError(f"all_to_all needs an {name} tensor for each of {group.size} ranks")
@@ -254,7 +254,7 @@ def all_to_all(
 
 
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
-    """Wait until all ranks are here."""
+    """Wait until all ranks of the group have called this."""
     if group is NON_GROUP_MEMBER:
         return None
     group = resolved(group)
@@ -267,10 +267,10 @@ def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -
 
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """Wait until all ranks are here; raise if they are not after `timeout` (timedelta or seconds).
+    """As `barrier`, but raise if ranks are missing after `timeout` (a timedelta, or seconds).
 
-    Without a timeout that of the job holds, which ends the job and says where each rank is. With
-    `wait_all_ranks` the error means the same: ranks of a job do not see who else is missing.
+    Without `timeout`, the timeout of the job ends the job and says where each rank waits.
+    `wait_all_ranks` has no effect: a rank does not know which ranks are missing.
     """
     if group is NON_GROUP_MEMBER:
         return

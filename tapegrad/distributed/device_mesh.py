@@ -1,8 +1,8 @@
-"""Device meshes: the ranks of a job in a grid, with a group for each line of it.
+"""Device meshes: the ranks of a job in a grid, with a group for each line along a dimension.
 
-`init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))` puts eight ranks into two rows of
-four. `mesh["tp"]` is the row that this rank is in, `mesh["dp"]` its column; `get_group()` of one is
-a process group. Layers, `fully_shard` and `DistributedDataParallel` take meshes of one dimension.
+`init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))` arranges eight ranks in two rows of
+four. `mesh["tp"]` is this rank's row, `mesh["dp"]` its column; `get_group()` of either is a process
+group. Layers, `fully_shard` and `DistributedDataParallel` take meshes of one dimension.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .process_group import (
 
 
 class DeviceMesh:
-    """Ranks in a grid of any number of dimensions. All ranks of the job make it together.
+    """A grid of ranks with any number of dimensions. All ranks of the job make it together.
 
-    `mesh` has the ranks, as a tensor or nested lists; `device_type` is where tensors lie.
+    `mesh` contains the ranks, as a tensor or nested lists; `device_type` is the device of tensors.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class DeviceMesh:
     def from_group(
         cls, group: Any, device_type: str, *, mesh_dim_names: tuple[str, ...] | None = None
     ) -> DeviceMesh:
-        """A mesh of one dimension that is a group."""
+        """A mesh of one dimension with the ranks of a group."""
         mesh = cls.__new__(cls)
         mesh._set(device_type, np.asarray(group.ranks), mesh_dim_names, [group], None)
         return mesh
 
-    # -- what it looks like ------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------
 
     @property
     def mesh(self) -> Tensor:
@@ -109,19 +109,19 @@ class DeviceMesh:
     def __hash__(self) -> int:
         return hash((self.device_type, self.mesh_dim_names, self._ranks.tobytes(), self.shape))
 
-    # -- this rank in it ---------------------------------------------------------------------------
+    # -- this rank ---------------------------------------------------------------------------------
 
     def get_rank(self) -> int:
         """This process's rank in the whole job."""
         return get_rank()
 
     def get_coordinate(self) -> list[int] | None:
-        """Where this rank is in the grid; None if it is not there."""
+        """The index of this rank in each dimension; None if it is not in the mesh."""
         found = np.argwhere(self._ranks == get_rank())
         return found[0].tolist() if len(found) else None
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
-        """Where this rank is along a dimension; the only one, if there is one."""
+        """The index of this rank along a dimension, by default the only one."""
         dim = self._dim(mesh_dim)
         coordinate = self.get_coordinate()
         if coordinate is None:
@@ -129,7 +129,7 @@ class DeviceMesh:
         return coordinate[dim]
 
     def get_group(self, mesh_dim: int | str | None = None) -> Any:
-        """The group of the ranks in this rank's line along a dimension; the only one, if one."""
+        """The group of this rank's line along a dimension, by default the only one."""
         return self._groups[self._dim(mesh_dim)]
 
     def get_all_groups(self) -> list[Any]:
@@ -152,10 +152,10 @@ class DeviceMesh:
             raise KeyError(f"no dimension {name!r} in {self!r}")
         return self.mesh_dim_names.index(name)
 
-    # -- parts of it -------------------------------------------------------------------------------
+    # -- submeshes ---------------------------------------------------------------------------------
 
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
-        """The part that this rank is in, of the dimensions of some names."""
+        """The submesh of the named dimensions that this rank is in."""
         wanted = (names,) if isinstance(names, str) else tuple(names)
         dims = [self._named(name) for name in wanted]
         coordinate = self.get_coordinate()
@@ -170,11 +170,11 @@ class DeviceMesh:
         return part
 
     def _get_root_mesh(self) -> DeviceMesh:
-        """The mesh that this one is a part of, or itself."""
+        """The mesh that this one is a submesh of, or itself."""
         return self._root or self
 
     def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
-        """The same ranks in one dimension. All ranks of the job call it."""
+        """A mesh of one dimension with the same ranks. All ranks of the job call this."""
         names = self.mesh_dim_names
         name = mesh_dim_name or ("_".join(names) if names else None)
         root = self._root or self
@@ -195,7 +195,7 @@ class DeviceMesh:
 
 
 def _line_group(ranks: Any, dim: int) -> Any:
-    """This rank's group along a dimension: all lines become groups, on all ranks."""
+    """Make a group of each line along a dimension; returns this rank's group."""
     mine: Any = NON_GROUP_MEMBER
     for line in np.moveaxis(ranks, dim, -1).reshape(-1, ranks.shape[dim]):
         group = new_group(line.tolist(), group_desc=f"mesh dimension {dim}: {line.tolist()}")
@@ -210,7 +210,7 @@ def init_device_mesh(
     mesh_dim_names: tuple[str, ...] | None = None,
     backend_override: Any = None,
 ) -> DeviceMesh:
-    """All ranks of the job in a grid of a shape, in order; connects them if nobody has yet."""
+    """A mesh of the job's first ranks, in order; connects the ranks if they are not connected."""
     if backend_override is not None:
         raise ValueError("all groups are connected by MPI; leave backend_override out")
     if not is_initialized():

@@ -1,8 +1,8 @@
-"""Ends of a rank: what ends one rank with an error ends the whole job.
+"""Ends of a rank: an error that ends one rank ends the whole job.
 
 `end_together` replaces the hooks that Python calls at the end of a program: for exceptions on any
-thread, `sys.exit` or another SystemExit with an error, and `os._exit`. They act in the rank's own
-process alone, never in processes that it has forked. Called by `job.py`.
+thread, for `sys.exit` or another SystemExit with an error, and `os._exit`. They act only in the
+rank's own process, never in processes forked from it. Called by `job.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..core import source
 
 
 def end_together(job: Any) -> None:
-    """What ends this rank with an error ends all."""
+    """Install hooks by which an error that ends this rank ends the whole job."""
     previous, previous_thread = sys.excepthook, threading.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -40,18 +40,18 @@ def end_together(job: Any) -> None:
 
 
 def _end_with_exit(job: Any) -> None:
-    """An exit with an error unwinds the program as ever, and then ends the job.
+    """A SystemExit with an error unwinds the program as usual, and then ends the job.
 
-    The interpreter asks a SystemExit for its `code` when nobody has caught it, so that attribute
-    notices the end. It belongs to a class of the interpreter, which can be changed only through the
-    dict of its attributes. What sys.exit raises may come to the end as a mere number, so sys.exit
-    is replaced by one that raises an object.
+    The interpreter reads the `code` of an uncaught SystemExit, so that attribute becomes a property
+    that ends the job. Attributes of a built-in class can be changed only through its dict. What
+    sys.exit raises may reach the interpreter as a bare number, so sys.exit is replaced by a
+    function that raises an object.
     """
     plain = SystemExit.__dict__["code"]
 
     def code(self: SystemExit) -> Any:
         status = plain.__get__(self)
-        # The interpreter asks when the program has ended: no function has called this.
+        # Without a calling frame, the interpreter itself reads it: the program has ended.
         if sys._getframe().f_back is None and job.is_own_process() and not job.has_left:
             _end_with_status(job, self, status)
         return status
@@ -69,7 +69,7 @@ def _end_with_exit(job: Any) -> None:
 
 
 def _end_with_status(job: Any, raised: SystemExit, status: Any) -> None:
-    """The program of this rank has ended with this status: end the job unless it means success."""
+    """End the job if the program of this rank has ended with an error status."""
     if status is None or status == 0:
         return
     if not isinstance(status, int):
@@ -83,7 +83,7 @@ def _end_with_status(job: Any, raised: SystemExit, status: Any) -> None:
 
 
 def _last_traceback() -> TracebackType | None:
-    """The traceback that was made last: up to Python 3.11 an exception may end without knowing it.
+    """The traceback made last; up to Python 3.11 an uncaught exception may have lost its own.
 
     It is that of the outermost frame, which is unwound last.
     """
@@ -95,7 +95,7 @@ def _last_traceback() -> TracebackType | None:
 
 
 def _end_at_once(job: Any) -> None:
-    """`os._exit` leaves word for the launcher; MPI then ends the other ranks."""
+    """Make `os._exit` report to the launcher; MPI then ends the other ranks."""
     plainly = os._exit
 
     def exit_at_once(status: int) -> NoReturn:
@@ -111,12 +111,12 @@ def _end_at_once(job: Any) -> None:
 def described(
     kind: type[BaseException], error: BaseException | None, trace: TracebackType | None
 ) -> str:
-    """An exception in one sentence, with the innermost line that is not tapegrad's own."""
+    """An exception in one sentence, with the innermost line outside tapegrad."""
     return f"{kind.__name__}: {error}{_raised_at(trace)}"
 
 
 def _raised_at(trace: TracebackType | None) -> str:
-    """The innermost line of a traceback that is not tapegrad's own, nor that of `exit()`."""
+    """The innermost line of a traceback outside tapegrad and `exit()`."""
     frames = traceback.extract_tb(trace) if trace is not None else []
     library = (source.LIBRARY, "<frozen ")
     own = [f for f in frames if not f.filename.startswith(library)] or list(frames)

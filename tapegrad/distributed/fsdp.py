@@ -1,4 +1,4 @@
-"""Where PyTorch keeps `fully_shard`."""
+"""PyTorch's import path of `fully_shard`."""
 
 from ..parallel.fully_shard import (
     FSDPModule,

@@ -1,6 +1,6 @@
 """`tapegrad.distributed.functional`: collectives that return new tensors and have gradients.
 
-The functions that the op table has for this namespace, with the group of all ranks as default.
+The functions of the op table for this namespace, with the group of all ranks as default.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .process_group import is_initialized, resolved
 
 
 def _with_default(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A collective among all ranks, unless a group is given."""
+    """Make the group of all ranks the default of a collective."""
     parameters = list(inspect.signature(function).parameters)
     at = parameters.index("group")
 
@@ -41,10 +41,10 @@ globals().update(_FUNCTIONS)
 
 
 def send(input: Tensor, dst: int, tag: int = 0, group: Any = None) -> Tensor:
-    """Send a tensor to a member of a group; returns a zero that stands for the message.
+    """Send a tensor to a member of a group; returns a zero.
 
-    Add it to this rank's loss: its backward pass then waits for the gradient that the receiver's
-    backward pass sends.
+    Add the zero to this rank's loss: its backward pass then waits for the gradient that the
+    receiver's backward pass sends.
     """
     group = resolved(group)
     moving.check_member(dst, group)
@@ -59,9 +59,10 @@ def receive(
     tag: int = 0,
     group: Any = None,
 ) -> Tensor:
-    """The tensor that a member of a group sends; its gradient is sent back.
+    """Receive a tensor from a member of a group; its gradient is sent back.
 
-    While gradients are recorded it requires them: the sender's backward pass waits for them.
+    While recording is on, a floating tensor requires gradients: the sender's backward pass waits
+    for its gradient.
     """
     group = resolved(group)
     moving.check_member(src, group)

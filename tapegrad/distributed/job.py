@@ -1,9 +1,9 @@
-"""The job: the processes that were started together, of which this one is a rank.
+"""The job: the processes that were started together; each of them is a rank.
 
 `start` loads mpi4py, which connects the ranks, and makes sure that no rank waits for one that is
-gone: what ends a rank with an error ends the whole job (`ends.py`), and a `Watch` ends it when an
-operation takes longer than its timeout, or waits for a rank that has left. Whatever ends a rank is
-written down for the launcher (`launch.py`). Called by `process_group.py`.
+gone: an error that ends a rank ends the whole job (`ends.py`), and a `Watch` ends it when an
+operation takes longer than the timeout, or waits for a rank that has left. The end of a rank is
+reported to the launcher (`launch.py`). Called by `process_group.py`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any
 from .ends import end_together
 from .watch import LEAVING, Watch
 
-#: environment variables by which starters of MPI programs say which rank a process is
+#: environment variables in which launchers of MPI programs pass the rank of a process
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID", "MPI_RANK")
-#: environment variable with the folder in which ranks leave word for the launcher
+#: environment variable with the folder for reports to the launcher
 FOLDER = "TAPEGRAD_LAUNCH_FOLDER"
-#: seconds for mpiexec to pass on what a rank has printed; when the job is ended, the rest is lost
+#: seconds for mpiexec to pass on the output of a rank before an abort, which drops the rest
 OUTPUT = 0.3
 _SHARED = re.compile(r"(/dev/shm/mpich_shm_\w+)$", re.MULTILINE)
 
@@ -47,32 +47,32 @@ class Job:
         self.rank: int = self.world.rank
         self.size: int = self.world.size
         self.timeout = timeout
-        #: for messages about the job itself
+        #: the communicator for messages about the job itself
         self.control = self.world.Dup()
         self.watch = Watch(self)
         self.has_left = False
         self._pid = os.getpid()
-        #: what must be done before this rank leaves
+        #: called before this rank leaves
         self.before_leaving: Any = lambda: None
         with self.watch.during("init_process_group", None, range(self.size)):
             self.watch.start()
             node = self.world.Split_type(mpi.COMM_TYPE_SHARED)
-        #: this rank among those on the same machine, and how many they are
+        #: the number of this rank among those on the same machine, and how many there are
         self.local_rank: int = node.rank
         self.local_size: int = node.size
         self.node = node
         if node.rank == 0:
-            # All ranks of this machine have it by now. Without its name, it is gone with the last
-            # of them, however they end.
+            # All ranks of this machine have mapped the files by now. Once unlinked, their memory
+            # is freed when the last rank ends, however it ends.
             for path in shared_memory():
                 os.unlink(path)
 
     def is_own_process(self) -> bool:
-        """Whether this is the rank itself, and not a process that it has forked."""
+        """Whether this is the rank itself, and not a process forked from it."""
         return os.getpid() == self._pid
 
     def leave(self) -> None:
-        """Tell the others that this rank takes part in nothing any more."""
+        """Tell the other ranks that this one leaves the job."""
         if self.has_left or not self.is_own_process() or self.mpi.Is_finalized():
             return
         self.before_leaving()
@@ -86,7 +86,7 @@ class Job:
         self.report("done")
 
     def abort(self, why: str, status: int = 1) -> None:
-        """End the whole job. `why` is printed and left for the launcher."""
+        """End the whole job. `why` is printed, and reported to the launcher."""
         print(f"tapegrad: rank {self.rank} of {self.size}: {why}", file=sys.stderr, flush=True)
         self.report("failed", why, status=status)
         sys.stdout.flush()
@@ -96,7 +96,7 @@ class Job:
         os._exit(status)
 
     def report(self, state: str, why: str = "", **more: Any) -> None:
-        """Leave word for the launcher."""
+        """Report to the launcher."""
         report(state, why, **more)
 
 
@@ -117,7 +117,7 @@ def is_started() -> bool:
 
 
 def is_launched() -> bool:
-    """Whether something that starts MPI programs has started this process."""
+    """Whether a launcher of MPI programs has started this process."""
     return any(name in os.environ for name in RANK_VARIABLES)
 
 
@@ -160,10 +160,10 @@ def start(timeout: float) -> Job:
 
 
 def _print_whole_lines() -> None:
-    """Pass on what is printed line by line: at once, and never mixed with a line of another rank.
+    """Write output line by line: at once, and never mixed with a line of another rank.
 
-    mpiexec reads the output of ranks through pipes. Python would hold back what it prints there; or
-    with PYTHONUNBUFFERED, write each piece of a line by itself.
+    mpiexec reads the output of ranks through pipes. Python would buffer output to a pipe in large
+    blocks, or with PYTHONUNBUFFERED write each piece of a line by itself.
     """
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):
@@ -172,15 +172,15 @@ def _print_whole_lines() -> None:
 
 @contextmanager
 def _limited(timeout: float) -> Iterator[None]:
-    """End this process if other ranks do not call init_process_group within so many seconds.
+    """End this process if other ranks do not call init_process_group within `timeout` seconds.
 
-    MPI waits for them without letting Python run, so a thread of faulthandler's ends it, and prints
-    the line.
+    MPI waits for them without letting Python run, so a thread of faulthandler ends the process and
+    prints the line.
     """
     try:
         faulthandler.dump_traceback_later(timeout, exit=True)
     except (AttributeError, OSError, ValueError, RuntimeError):
-        yield  # an error output that is no file
+        yield  # stderr is not a file
         return
     try:
         yield
@@ -189,7 +189,7 @@ def _limited(timeout: float) -> Iterator[None]:
 
 
 def shared_memory(process: int | str = "self") -> list[str]:
-    """Files of shared memory that MPICH has made for a rank, and that still have names."""
+    """The shared-memory files that MPICH made for a rank and that are not unlinked yet."""
     try:
         with open(f"/proc/{process}/maps") as file:
             return sorted(set(_SHARED.findall(file.read())))
@@ -198,7 +198,7 @@ def shared_memory(process: int | str = "self") -> list[str]:
 
 
 def report(state: str, why: str = "", **more: Any) -> None:
-    """Leave word for the launcher, if there is one: a file for each rank and state."""
+    """Report to the launcher, if there is one: a file for each rank and state."""
     folder = os.environ.get(FOLDER)
     if folder is None:
         return
@@ -210,4 +210,4 @@ def report(state: str, why: str = "", **more: Any) -> None:
             json.dump(said, file)
         os.replace(path + ".new", path)
     except OSError:
-        pass  # the launcher is gone, and with it whoever would read this
+        pass  # the launcher is gone, so nothing will read the report

@@ -1,7 +1,7 @@
-"""`tapegrad launch`: starts a program in many ranks, and says which rank failed of what.
+"""`tapegrad launch`: runs a program in many ranks, and says which rank failed and why.
 
 Comes in: the options of the command line. mpiexec runs `starter.py` in every rank, which runs
-the program. Ranks leave files in a folder; `outcome.py` reads them when the job has ended. Goes
+the program. Ranks write reports to a folder; `outcome.py` reads them when the job has ended. Goes
 out: the exit status. Called by `cli.py`.
 """
 
@@ -25,15 +25,15 @@ from typing import IO, Any, NamedTuple
 from .job import shared_memory
 from .outcome import Outcome, Reports, ended_early, judge
 
-#: seconds that ranks have to end by themselves after Ctrl-C, before all of them are killed
+#: seconds after Ctrl-C until ranks that have not ended are killed
 GRACE = 5.0
-#: seconds for ranks to go on after one has ended that they may need: one that never has called
+#: seconds until ranks are killed after one has ended that they may wait for: one that never called
 #: init_process_group, or whose program was not done
 PATIENCE = 3.0
-#: bytes of the output's end that are searched for what mpiexec says
+#: bytes at the end of the output that are searched for messages of mpiexec
 TAIL = 1 << 16
 
-#: what Linux calls PR_SET_PDEATHSIG
+#: PR_SET_PDEATHSIG of Linux
 _DEATH_SIGNAL = 1
 
 MISSING = (
@@ -42,19 +42,19 @@ MISSING = (
 
 
 class Launch(NamedTuple):
-    """What to start: a command in `size` ranks, again up to `restarts` times if it fails."""
+    """A job: a command in `size` ranks, restarted up to `restarts` times if it fails."""
 
     command: list[str]
     size: int
     restarts: int = 0
     #: number of ranks after a restart; None: the same
     size_on_restart: int | None = None
-    #: seconds that a collective may take; None: as the program says
+    #: the default timeout of collectives in seconds; None: that of `init_process_group`
     timeout: float | None = None
 
 
 def command_of(program: Sequence[str], is_module: bool = False) -> list[str]:
-    """The words of the command line that start the program: `train.py` needs Python before it."""
+    """The command that starts the program, with Python inserted before a file like `train.py`."""
     words = list(program)
     if words[:1] == ["--"]:
         del words[0]
@@ -68,13 +68,13 @@ def command_of(program: Sequence[str], is_module: bool = False) -> list[str]:
 
 
 def find_mpiexec() -> str | None:
-    """mpiexec beside the running Python, or else on the PATH."""
+    """The mpiexec next to the running Python, or else the one on the PATH."""
     beside = str(Path(sys.executable).parent)
     return shutil.which("mpiexec", path=os.pathsep.join([beside, os.environ.get("PATH", "")]))
 
 
 def run(launch: Launch) -> int:
-    """Run a job, and again if it fails and restarts are left; returns the exit status."""
+    """Run a job, and restart it if it fails; returns the exit status."""
     mpiexec = find_mpiexec()
     if mpiexec is None or find_spec("mpi4py") is None:
         print(MISSING, file=sys.stderr)
@@ -114,7 +114,7 @@ def _starter() -> str:
 
 
 def _environment(launch: Launch, folder: str, attempt: int) -> dict[str, str]:
-    """The environment of all ranks; `starter.py` adds what differs between them."""
+    """The environment of all ranks; `starter.py` adds the variables that differ."""
     environment = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
@@ -128,7 +128,7 @@ def _environment(launch: Launch, folder: str, attempt: int) -> dict[str, str]:
 
 
 class _Running:
-    """mpiexec while it runs: its output is passed on, and its end is kept."""
+    """A running mpiexec: passes its output on, and keeps the end of it."""
 
     def __init__(self, command: list[str], environment: dict[str, str], folder: Path) -> None:
         self.folder = folder
@@ -138,14 +138,14 @@ class _Running:
         self._deadline = 0.0
         self._is_ending = False
         self._memory: set[str] = set()
-        # mpiexec has a process group of its own: Ctrl-C reaches the launcher alone, which then
+        # mpiexec has a process group of its own: Ctrl-C reaches only the launcher, which then
         # ends the ranks.
         self.process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
-            # a process of another group must not read from a terminal
+            # a background process group must not read from a terminal
             stdin=subprocess.DEVNULL if sys.stdin is not None and sys.stdin.isatty() else None,
             process_group=0,
             preexec_fn=_end_with_launcher if sys.platform == "linux" else None,
@@ -163,15 +163,15 @@ class _Running:
     def _pass_on(self, output: IO[bytes], shown: Any) -> None:
         while data := os.read(output.fileno(), 1 << 16):
             self._tail = (self._tail + data)[-TAIL:]
-            with suppress(OSError, ValueError):  # whoever read it is gone; ranks must not wait
+            with suppress(OSError, ValueError):  # the reader is gone; ranks must not block
                 os.write(shown.fileno(), data)
 
     def printed(self) -> str:
-        """The end of what mpiexec and the ranks have printed."""
+        """The end of the output of mpiexec and the ranks."""
         return self._tail.decode(errors="replace")
 
     def wait(self) -> int:
-        """Return when the job has ended; Ctrl-C and SIGTERM end it."""
+        """Wait until the job has ended; Ctrl-C and SIGTERM end it. Returns mpiexec's status."""
         before = signal.signal(signal.SIGTERM, _interrupt)
         try:
             while True:
@@ -189,7 +189,7 @@ class _Running:
         finally:
             signal.signal(signal.SIGTERM, before)
         for reader, pipe in zip(self._readers, self._pipes, strict=True):
-            reader.join(2.0)  # a process that a rank has left behind may hold the pipe
+            reader.join(2.0)  # a process that outlives its rank may hold the pipe
             if not reader.is_alive():
                 pipe.close()
         self._remove_memory()
@@ -209,7 +209,7 @@ class _Running:
             self._kill()
 
     def _missed(self, reports: Reports) -> str:
-        """What to say of a rank that has ended and may be waited for in vain; else nothing."""
+        """A message about a rank that has ended and that others may wait for; empty if none."""
         launched = reports.ranks("launched")
         connecting = set(reports.ranks("connecting")) - set(reports.ranks("started"))
         never = [
@@ -223,11 +223,11 @@ class _Running:
                 f"rank {min(never)} of {len(launched)} ended without calling init_process_group, "
                 f"where rank {shown} waits for it"
             )
-        # mpiexec ends the others then, but does not always notice
+        # mpiexec then ends the others, but does not always notice
         return "; ".join(ended_early(reports, len(launched)))
 
     def _end(self) -> None:
-        """Ask all ranks to end, as Ctrl-C does; the second time, kill them."""
+        """Send SIGINT to mpiexec, as Ctrl-C does; the second time, kill all ranks."""
         if self._is_ending:
             self._kill()
             return
@@ -249,17 +249,17 @@ class _Running:
                 self.process.kill()
 
     def _remove_memory(self) -> None:
-        """Remove shared memory that ranks have made and could not remove."""
+        """Remove files of shared memory that ranks have made and could not remove."""
         for said in Reports(self.folder).ranks("started").values():
             self._memory.update(said.get("shared", ()))
         for path in self._memory:
-            with suppress(OSError):  # it is gone, as it should be
+            with suppress(OSError):  # already removed, as it should be
                 if os.stat(path).st_uid == os.getuid():
                     os.unlink(path)
 
 
 def _end_with_launcher() -> None:
-    """In mpiexec, before it starts: end when the launcher is killed."""
+    """In the child, before it becomes mpiexec: end when the launcher is killed."""
     ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
 
 
@@ -268,7 +268,7 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process of this machine runs."""
+    """Whether a process of this machine is running; False for zombies."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -1,7 +1,7 @@
 """Messages from one rank to another: `send`, `recv`, and the same in the background.
 
-Ranks such as `src` and `dst` count in the whole job, as in PyTorch. While a tape listens, messages
-are operations, and are over when the call returns.
+`src` and `dst` are ranks in the whole job, as in PyTorch. Under a tape, messages are recorded
+operations, and are done when the call returns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def send(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> Tensor:
-    """Send a tensor to a rank. Returns a zero; add it to a loss to let gradients come back."""
+    """Send a tensor to a rank. Returns a zero; add it to a loss so that gradients come back."""
     group = resolved(group)
     check_tensor(tensor, "send")
     target = member(group, dst, group_dst)
@@ -41,7 +41,7 @@ def recv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> int:
-    """Fill a tensor with what a rank sends, or any rank for None; returns the sender's rank.
+    """Receive into a tensor from a rank, or from any rank for None; returns the sender's rank.
 
     No gradient goes back to the sender; `functional.receive` sends one.
     """
@@ -68,7 +68,7 @@ def isend(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> Work:
-    """Begin to send a tensor, which must not be changed until `wait()` returns."""
+    """Start to send a tensor, which must not change until `wait()` returns."""
     group = resolved(group)
     check_tensor(tensor, "isend")
     target = member(group, dst, group_dst)
@@ -87,7 +87,7 @@ def irecv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> Work:
-    """Begin to receive into a tensor, which has its value when `wait()` returns."""
+    """Start to receive into a tensor, which has its value when `wait()` returns."""
     group = resolved(group)
     check_tensor(tensor, "irecv")
     source = member(group, src, group_src, default=-1)
@@ -123,10 +123,10 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
-    """Begin several messages at once, in any order; returns their handles."""
+    """Start several messages, in any order; returns their handles."""
     if not p2p_op_list:
         raise ValueError("batch_isend_irecv needs at least one message")
-    # Sending first while a tape listens: those calls end before they return.
+    # Sends come first, because under a tape each message is done before the next one starts.
     order = sorted(range(len(p2p_op_list)), key=lambda i: p2p_op_list[i].op is irecv)
     started: dict[int, Work] = {}
     for i in order:

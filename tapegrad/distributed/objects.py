@@ -1,8 +1,8 @@
 """Collectives of Python objects.
 
 Plain objects (None, numbers, strings, bytes, lists, tuples, dicts, sets, tensors and NumPy arrays)
-travel in the library's own format, which holds no code. Anything else is pickled, so only objects
-from ranks of the same job, whose code you trust anyway, are ever unpickled.
+are sent in tapegrad's own format, which contains no code. Other objects are pickled; only objects
+from ranks of the same job, whose code you trust anyway, are unpickled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PLAIN = b"P"
 _PICKLED = b"K"
 
 
-#: types that hold others, and the letter of each
+#: types of containers, and the letter of each
 _CONTAINERS: dict[type, bytes] = {list: b"l", tuple: b"u", set: b"e", dict: b"m"}
 
 
@@ -39,7 +39,7 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """The object that `pack` has made bytes of."""
+    """The object from the bytes that `pack` made."""
     if data[:1] == _PICKLED:
         return pickle.loads(data[1:])
     value, _ = _read(memoryview(data), 1)
@@ -127,7 +127,7 @@ def _dtype(name: str) -> Any:
 
 
 def exchange(group: Any, data: bytes) -> list[bytes]:
-    """Everybody's bytes."""
+    """The bytes of all members, in the order of ranks."""
     sizes = group.all_gather(np.array([len(data)], np.int64)).reshape(-1)
     room = np.zeros(int(sizes.max()), np.uint8)
     room[: len(data)] = np.frombuffer(data, np.uint8)
@@ -136,7 +136,7 @@ def exchange(group: Any, data: bytes) -> list[bytes]:
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
-    """Fill a list with one object of each rank."""
+    """Fill a list with one object from each rank."""
     if group is NON_GROUP_MEMBER:
         return
     group = resolved(group)
@@ -152,7 +152,7 @@ def gather_object(
     group: Any = None,
     group_dst: int | None = None,
 ) -> None:
-    """Fill a list on the rank `dst` (0 by default) with one object of each rank."""
+    """Fill a list on the rank `dst` (0 by default) with one object from each rank."""
     if group is NON_GROUP_MEMBER:
         return
     group = resolved(group)
@@ -198,7 +198,7 @@ def scatter_object_list(
     group: Any = None,
     group_src: int | None = None,
 ) -> None:
-    """Put one item of a list on the rank `src` (0 by default) into the list of each rank."""
+    """Send each rank one item of a list on the rank `src` (0 by default)."""
     if group is NON_GROUP_MEMBER:
         return
     group = resolved(group)
@@ -240,7 +240,7 @@ def recv_object_list(
     group_src: int | None = None,
     use_batch: bool = False,
 ) -> int:
-    """Replace the items of a list by those that a rank sends, or any rank for None.
+    """Replace the items of a list by those that a rank (any rank for None) sends.
 
     Returns the sender's rank; -1 outside of the group.
     """

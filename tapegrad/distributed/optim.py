@@ -1,4 +1,4 @@
-"""Where PyTorch keeps ZeroRedundancyOptimizer."""
+"""PyTorch's import path of ZeroRedundancyOptimizer."""
 
 from ..parallel.zero import ZeroRedundancyOptimizer
 

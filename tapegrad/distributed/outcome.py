@@ -1,13 +1,12 @@
-"""The outcome of a job: which ranks failed, of what.
+"""The outcome of a job: which ranks failed, and why.
 
-Comes in: the folder in which ranks leave word (`job.report`), what mpiexec printed, its status.
-Goes out: one sentence for each rank to blame, and an exit status. Called by `launch.py`.
+Comes in: the folder with the reports of ranks (`job.report`), the output of mpiexec, its status.
+Goes out: one sentence for each rank that failed, and an exit status. Called by `launch.py`.
 
-What ranks leave, by state: `launched` (the process exists), `connecting` (it waits for all ranks to
-call init_process_group), `started` (they are connected), then `done`, `failed` with the reason, or
-`left` for os._exit(0). `starter.py` adds `ended`, with the exit code, for a rank that was not
-killed together with its starter, as mpiexec does with the others. What mpiexec prints helps where
-there are no such files.
+The states that ranks report: `launched` (the process exists), `connecting` (it waits for all ranks
+to call init_process_group), `started` (they are connected), then `done`, `failed` with the reason,
+or `left` for os._exit(0). `starter.py` adds `ended`, with the exit code, unless mpiexec killed it
+together with its rank. Without such reports, the output of mpiexec is searched.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ _HINTS = {
 
 
 class Outcome(NamedTuple):
-    """How a job has ended: the exit status, and sentences about the ranks that failed."""
+    """How a job ended: the exit status, and sentences about the ranks that failed."""
 
     status: int
     failures: list[str]
 
 
 class Reports:
-    """What the ranks of a job have left."""
+    """The reports of the ranks of a job."""
 
     def __init__(self, folder: Path) -> None:
         self.by_state: dict[str, dict[int, dict[str, Any]]] = {}
         for path in folder.iterdir():
             if path.suffix:
-                continue  # is being written
+                continue  # still being written
             said = json.loads(path.read_text())
             self.by_state.setdefault(said["state"], {})[said["rank"]] = said
 
@@ -62,17 +61,17 @@ class Reports:
 
 
 def judge(reports: Reports, size: int, returned: int, printed: str) -> Outcome:
-    """How a job of `size` ranks has ended, whose mpiexec printed this and returned that."""
+    """The outcome of a job of `size` ranks, from its reports and mpiexec's status and output."""
     failed = reports.ranks("failed")
     failures = [
         f"rank {rank} of {size} failed: {said['why']}" for rank, said in sorted(failed.items())
     ]
     status = returned if returned >= 0 else 128 - returned
-    if failed:  # mpiexec mixes it with those of ranks that it kills
+    if failed:  # the status of mpiexec also depends on the ranks that it kills
         status = int(failed[min(failed)]["status"])
     found = _found_by_starter(reports, size)
     if found is None and not failures:
-        # mpiexec may name a process that it has killed itself, so it is asked last.
+        # mpiexec may name a process that it has killed itself, so its output is used last.
         failures = ended_early(reports, size)
         if failures:
             return Outcome(1, failures)
@@ -100,14 +99,14 @@ def _found_by_starter(reports: Reports, size: int) -> tuple[str, int] | None:
 
 
 def _told(who: str, code: int) -> tuple[str, int]:
-    """How a process ended whose exit code is that, or which signal -code has killed."""
+    """How a process with an exit code (-n: killed by signal n) ended, and the job's status."""
     if code < 0:
         return f"{who} was killed by {signal_name(-code)}", 128 - code
     return f"{who} ended with exit code {code}", code
 
 
 def _found_by_mpiexec(reports: Reports, size: int, printed: str) -> tuple[str, int] | None:
-    """The process that mpiexec says has ended badly, and the job's exit status."""
+    """The process that failed according to mpiexec, and the job's exit status."""
     aborted = _ABORT.search(printed)
     if aborted is not None:
         return f"rank {aborted[2]} of {size}: {aborted[0]}", int(aborted[1]) & 0xFF or 1
@@ -122,13 +121,13 @@ def _found_by_mpiexec(reports: Reports, size: int, printed: str) -> tuple[str, i
 
 
 def _unfinished(reports: Reports) -> list[int]:
-    """Ranks that were connected and have not come to the end of their programs."""
+    """Ranks that were connected and have not finished their programs."""
     finished = {*reports.ranks("done"), *reports.ranks("left")}
     return sorted(set(reports.ranks("started")) - finished)
 
 
 def ended_early(reports: Reports, size: int) -> list[str]:
-    """Ranks that ended with exit code 0 although others still needed them."""
+    """Sentences about ranks that ended with exit code 0 although others still needed them."""
     unfinished = _unfinished(reports)
     ends = reports.ranks("ended")
     ended = [rank for rank in unfinished if rank in ends and ends[rank]["code"] == 0]
@@ -146,7 +145,7 @@ def ended_early(reports: Reports, size: int) -> list[str]:
 
 
 def _cut_off(reports: Reports, size: int) -> list[str]:
-    """Ranks that mpiexec has killed without saying why."""
+    """Sentences about ranks that mpiexec killed without saying why."""
     return [
         f"rank {rank} of {size} ended before its program was done" for rank in _unfinished(reports)
     ]

@@ -1,9 +1,9 @@
-"""Process groups: ranks that take part in collectives together, connected by MPI.
+"""Process groups: ranks that call collectives together, connected by MPI.
 
-A `ProcessGroup` has three communicators: one to compare what members do and for messages of users,
-one for collectives of the thread that calls, and one for the background. What is compared is never
-taken for a collective. Methods work on raw arrays; `ops/collective/` makes operations of them,
-`collectives.py` the functions that change tensors. `init_process_group` makes the group of all.
+A `ProcessGroup` has three communicators: one for checks and for messages of users, one for
+collectives of the calling thread, and one for collectives in the background. So a check is never
+taken for a collective. Methods work on raw arrays; `ops/collective/` makes primitives of them,
+`collectives.py` functions that change tensors. `init_process_group` makes the group of all ranks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .background import Background, Requested, Work
 from .job import HOW_TO_START, Job, job, start
 from .receipts import ANNOUNCED, Receipts, message
 
-#: seconds that a collective may take, unless somebody says otherwise
+#: the default timeout of collectives
 TIMEOUT = timedelta(minutes=10)
 
 
@@ -36,7 +36,7 @@ class ProcessGroup(Group):
 
     def __init__(self, job: Job, comm: Any, ranks: tuple[int, ...], name: str, index: int) -> None:
         self.job = job
-        #: how many groups of the job were made before it
+        #: how many groups of the job were made before this one
         self.index = index
         self.mpi = job.mpi
         self.comm = comm
@@ -48,7 +48,7 @@ class ProcessGroup(Group):
         self.background_comm = comm.Dup()
         self._order = job.watch.order(f"group {index}")
         self._receipts = Receipts(self)
-        #: held by the thread that calls a collective
+        #: held by a thread while it calls a collective
         self._turn = locks.new()
 
     # -- torch.distributed's names ---------------------------------------------------------------
@@ -61,7 +61,7 @@ class ProcessGroup(Group):
     def _call(
         self, kind: str, what: Callable[[], str], function: Callable[..., Any], *args: Any
     ) -> Any:
-        """A collective in the calling thread: watched, and compared with the others' if wanted."""
+        """Run a collective in the calling thread: watched, and checked if checks are on."""
         inside = self._tell()
         background().run_pending()
         return self._next(kind, source.here(), inside, checks.wanted() and what, function, *args)
@@ -69,7 +69,7 @@ class ProcessGroup(Group):
     def _next(
         self, kind: str, location: Any, inside: Any, what: Any, function: Any, *args: Any
     ) -> Any:
-        """The next collective of this group, which has a number."""
+        """Give a collective the next number of this group, and run it."""
         watch, thread = self.job.watch, threading.get_ident()
         if thread != watch.caller:
             watch.called_by(thread)
@@ -90,7 +90,7 @@ class ProcessGroup(Group):
             self._turn.release()
 
     def _overlapping(self, kind: str, location: Any) -> str:
-        """Two threads in collectives of one group: other ranks may have them in another order."""
+        """The error for two threads in collectives of one group: their order may differ by rank."""
         there = [o for o in list(self.job.watch.running.values()) if o[4:5] == (self._order,)]
         other = "".join(f"{o[0]} at {source.describe(o[1])}; " for o in there[:1])
         return (
@@ -100,12 +100,12 @@ class ProcessGroup(Group):
         )
 
     def meet(self, what: str) -> None:
-        """All members begin something in which they exchange messages: raise unless all do."""
+        """Wait for all members before a common task `what`; raise unless all begin the same."""
         background().run_pending()
         self._next(what, source.here(), None, lambda: what, lambda mpi, comm: None)
 
     def _tell(self) -> tuple[str, int] | None:
-        """While a function is recorded: the recording has a collective. Which function it is."""
+        """Tell tapes of a collective; returns the compiled function that it is in, and the call."""
         inside = checks.LOCAL.inside
         for tape in STATE.tapes:
             found = tape.will_communicate(self)
@@ -113,18 +113,18 @@ class ProcessGroup(Group):
         return inside
 
     def connected(self, groups: list[Any]) -> Any:
-        """The ranks that collectives of these groups connect, on all of their members."""
+        """The quorum of ranks that collectives of these groups connect; all members call this."""
         return quorum.connected(self.job, groups, _made + 1, source.here())
 
     def _watched(
         self, kind: str, location: Any, ranks: Any, comm: Any, function: Any, *args: Any
     ) -> Any:
-        """Something that waits for `ranks` and has no number: a message."""
+        """Run a message, which waits for `ranks` and has no number, under the watch."""
         with self.job.watch.during(f"{kind} of {self.name}", location, ranks):
             return self._run(kind, comm, function, *args)
 
     def _run(self, kind: str, comm: Any, function: Any, *args: Any) -> Any:
-        """Call MPI, and note when if somebody takes a timeline."""
+        """Call MPI, and note the times if a timeline is being taken."""
         if not spans.is_taken():
             return function(self.mpi, comm, *args)
         began = spans.clock()
@@ -143,14 +143,14 @@ class ProcessGroup(Group):
         finish: Any = None,
         alone: bool = False,
     ) -> Work:
-        """A collective in the background, on memory that nobody touches until it is done.
+        """Start a collective in the background; nothing else may use its memory until it is done.
 
-        One that is `alone` is done when somebody waits for it.
+        With `alone` it does not wake the background thread, and runs when it is waited for.
         """
         inside = self._tell()
         location, words = source.here(), f"{kind} in the background"
         if checks.wanted():
-            # Compared at once, in the calling thread: in the same order with those that wait.
+            # Check now, in the calling thread, so that all checks run in the order of the calls.
             background().run_pending()
             self._next(
                 words, location, inside,
@@ -185,13 +185,13 @@ class ProcessGroup(Group):
         )
 
     def all_reduce_in_place(self, x: Any, op: str) -> None:
-        """Reduce a contiguous array into its own memory."""
+        """Reduce a contiguous array in place."""
         self._call(
             "all_reduce", lambda: _shown("all_reduce", x, op), transport.all_reduce_in_place, x, op
         )
 
     def reduce_memory(self, x: Any, op: str) -> Work:
-        """Begin to reduce a contiguous array into its own memory."""
+        """Start to reduce a contiguous array in place, in the background."""
         return self.start("all_reduce", x, transport.all_reduce_in_place, op)
 
     def begin(
@@ -227,7 +227,7 @@ class ProcessGroup(Group):
         )
 
     def broadcast_in_place(self, x: Any, source: int) -> None:
-        """Fill a contiguous array with the one of a member."""
+        """Fill a contiguous array with that of the member `source`."""
         self._call(
             "broadcast",
             lambda: _shown("broadcast", x, source),
@@ -289,7 +289,7 @@ class ProcessGroup(Group):
         return out
 
     def receive_into(self, out: Any, source_rank: int, tag: int) -> int:
-        """Fill a contiguous array with a message; -1 stands for any member. Returns who sent it."""
+        """Receive a message into a contiguous array; -1 is any member. Returns the sender."""
         self._tell()
         background().run_pending()
         location = source.here()
@@ -323,7 +323,7 @@ class ProcessGroup(Group):
         location, status = source.here(), self.mpi.Status()
         watched = self._waiting("irecv", location, source_rank)
         if checks.wanted():
-            # The announcement is waited for, then the message is received at once.
+            # The request waits for the announcement; then the message is received at once.
             receipt = self._receipts.ask(out, source_rank, tag, location)
 
             def complete_announced(status: Any) -> None:
@@ -343,7 +343,7 @@ class ProcessGroup(Group):
         return Requested(request, status, watched, complete)
 
     def _ranks_of(self, member: int) -> tuple[int, ...]:
-        """For whom a message to or from a member waits; -1 stands for any."""
+        """The ranks for which a message to or from a member waits; -1 is any member."""
         return self.ranks if member < 0 else (self.ranks[member],)
 
     def _waiting(
@@ -359,7 +359,7 @@ def _shown(kind: str, x: Any, *details: Any) -> str:
 
 
 _handles = itertools.count(1)
-#: collectives that were begun, by handle
+#: collectives that were started and not ended yet, by handle
 _started: dict[int, Work] = {}
 
 
@@ -372,7 +372,7 @@ _made = 0
 
 
 def background() -> Background:
-    """What works through collectives of this process in the background."""
+    """The `Background` that runs the background collectives of this process."""
     assert _background is not None
     return _background
 
@@ -390,11 +390,10 @@ def init_process_group(
 ) -> None:
     """Connect this process to the others of its job, which MPI has started.
 
-    `backend` is "mpi"; `timeout` (a timedelta, or seconds; 10 minutes by default) is how long a
-    collective may take before the job is ended with the name of the rank, the collective and the
-    line. Ranks and the world's size come from MPI; if they are given, they must agree with it.
-    Threads of native code are divided among the ranks of a machine, unless OMP_NUM_THREADS says how
-    many there are.
+    `backend` is "mpi". A collective that takes longer than `timeout` (a timedelta, or seconds; 10
+    minutes by default) ends the job, with the rank, the collective and the line. `rank` and
+    `world_size` come from MPI; if they are given, they must agree with it. Threads of native code
+    are divided among the ranks of a machine, unless OMP_NUM_THREADS sets their number.
     """
     global _world, _background
     if backend not in (None, "mpi", "cpu:mpi"):
@@ -424,13 +423,13 @@ def init_process_group(
 
 
 def _default_timeout() -> timedelta | float:
-    """What `tapegrad launch --timeout` says, or 10 minutes."""
+    """The timeout given to `tapegrad launch`, or 10 minutes."""
     given = os.environ.get("TAPEGRAD_TIMEOUT")
     return TIMEOUT if given is None else float(given)
 
 
 def _divide_cores(connected: Job) -> tuple[int, int]:
-    """The cores of this machine, and the threads that this rank computes with."""
+    """Divide cores among ranks; returns the cores of this machine and the threads of this rank."""
     from ..replay.cpu import pool, progress
 
     progress.is_quiet = connected.rank > 0
@@ -445,7 +444,7 @@ def _divide_cores(connected: Job) -> tuple[int, int]:
 
 
 def destroy_process_group(group: Any = None) -> None:
-    """Leave a group, or with None all of them. The connection to the others stays until exit."""
+    """Leave a group, or all groups for None. The connection to other ranks stays until exit."""
     global _world
     if group is not None and group is not _world:
         _groups.remove(group)
@@ -470,7 +469,7 @@ def is_available() -> bool:
 
 
 def resolved(group: Any) -> Any:
-    """A group that was given, or the group of all ranks for None."""
+    """The given group; for None, the group of all ranks."""
     if group is None:
         if _world is None:
             raise RuntimeError(
@@ -491,9 +490,9 @@ def new_group(
     use_local_synchronization: bool = False,
     group_desc: str | None = None,
 ) -> Any:
-    """A group of some ranks. All ranks call this, also those that are not among them.
+    """Make a group of some ranks. All ranks of the job call this.
 
-    Those get `GroupMember.NON_GROUP_MEMBER` instead of a group.
+    Ranks outside the group get `GroupMember.NON_GROUP_MEMBER` instead.
     """
     global _made
     world = resolved(None)
@@ -517,7 +516,7 @@ def new_group(
 
 
 class _NonMember:
-    """Stands for a group that this rank does not belong to."""
+    """What a rank gets in place of a group that it is not in."""
 
     def __repr__(self) -> str:
         return "<no member of the group>"
@@ -527,7 +526,7 @@ NON_GROUP_MEMBER = _NonMember()
 
 
 def get_rank(group: Any = None) -> int:
-    """This process's rank in a group; -1 if it is no member."""
+    """This process's rank in a group; -1 if it is not a member."""
     if isinstance(group, _NonMember):
         return -1
     rank: int = resolved(group).rank
@@ -535,7 +534,7 @@ def get_rank(group: Any = None) -> int:
 
 
 def get_world_size(group: Any = None) -> int:
-    """How many ranks a group has; -1 if this process is no member."""
+    """The number of ranks in a group; -1 if this process is not a member."""
     if isinstance(group, _NonMember):
         return -1
     size: int = resolved(group).size
@@ -543,13 +542,13 @@ def get_world_size(group: Any = None) -> int:
 
 
 def get_global_rank(group: Any, group_rank: int) -> int:
-    """The rank in the whole job of a member of a group."""
+    """A member's rank in the whole job, from its rank in a group."""
     rank: int = resolved(group).ranks[group_rank]
     return rank
 
 
 def get_group_rank(group: Any, global_rank: int) -> int:
-    """The rank within a group of a rank of the whole job."""
+    """A member's rank in a group, from its rank in the whole job."""
     ranks = resolved(group).ranks
     if global_rank not in ranks:
         raise ValueError(f"rank {global_rank} is not one of {resolved(group)!r}")
@@ -558,7 +557,7 @@ def get_group_rank(group: Any, global_rank: int) -> int:
 
 
 def get_process_group_ranks(group: Any) -> list[int]:
-    """The ranks in the whole job of all members of a group."""
+    """The ranks of a group's members in the whole job."""
     return list(resolved(group).ranks)
 
 
@@ -568,7 +567,7 @@ def get_backend(group: Any = None) -> str:
 
 
 def describe() -> str:
-    """What `tapegrad info` says of the job."""
+    """What `tapegrad info` prints about the job."""
     from ..replay.cpu import pool
 
     mine, threads = job(), pool.get_num_threads()

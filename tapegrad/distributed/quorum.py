@@ -1,7 +1,7 @@
 """Quorums: ranks that collectives connect, which decide together about compiled functions.
 
-Two ranks belong together if a function uses a group with both, or if others connect them. Each
-rank knows only the groups that it uses itself, so they tell each other, along those groups.
+Two ranks are in one quorum if a function uses a group with both, or if other ranks connect them.
+Each rank knows only the groups that it uses itself, so ranks tell each other, along those groups.
 Made by `ProcessGroup.connected`.
 """
 
@@ -20,7 +20,7 @@ from ..core import source
 from ..ops.collective.group import Quorum
 from . import checks
 
-#: what ranks wait in at the end of a recording
+#: the operation in which ranks wait at the end of a recording
 _END = "the end of a compiled function that was recorded"
 
 _quorums: dict[tuple[int, ...], RankQuorum] = {}
@@ -35,15 +35,15 @@ class RankQuorum(Quorum):
         self._watch = job.watch
         self._ranks = ranks
         self._order = job.watch.order(f"quorum {ranks}")
-        #: bits, and a number of the call that all must have: it, and with its bits turned around
+        #: bits, the number of the call, which must be the same on all ranks, and its complement
         self._words = np.zeros(3, np.int64)
         self._digests: dict[str, int] = {}
-        #: the compiled function of which a call is decided about, and the number of that call
+        #: the compiled function whose call is decided about, and the number of that call
         self.function = ""
         self.call = 0
 
     def agree(self, bits: int) -> int:
-        """The bits that all ranks have given, in the same call of the same function."""
+        """The bits that all ranks set; raises unless all are in the same call of a function."""
         if self._comm.size == 1:
             return bits
         name, words = self.function, self._words
@@ -75,7 +75,7 @@ class RankQuorum(Quorum):
 
     @contextmanager
     def checking(self) -> Iterator[None]:
-        """Inside, collectives of this thread are compared with those of the others."""
+        """Inside, collectives of this thread are compared with those of other ranks."""
         local = checks.LOCAL
         before = local.is_on, local.inside
         local.is_on, local.inside = True, local.inside or (self.function, self.call)
@@ -90,9 +90,9 @@ def _digest(name: str) -> int:
 
 
 def connected(job: Any, groups: list[Any], made: int, location: Any) -> RankQuorum:
-    """The quorum of the ranks that groups connect, which each rank says of its own.
+    """The quorum of the ranks that groups connect; each rank gives the groups that it uses.
 
-    `made` is how many groups the job has: word travels through all of them in as many rounds.
+    `made` is the number of groups in the job: news travels through all of them in as many rounds.
     Members that are still recording raise `CollectiveMismatch`: they call more collectives.
     """
     ordered = sorted(groups, key=lambda group: group.index)

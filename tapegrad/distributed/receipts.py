@@ -1,9 +1,9 @@
-"""Receipts: messages that are received after their senders have announced what they are.
+"""Receipts: receives of messages that their senders announce first.
 
-With checks on, a sender announces each message, and a receiver waits for the announcement first.
-MPI gives announcements to receivers in the order in which these asked, and messages likewise. Who
-is waited for first may be another one, so whoever waits takes the messages of all that asked before
-it and have an announcement of the same sender. Called by `process_group.py`.
+With checks on, a sender announces each message, and a receiver first waits for the announcement.
+MPI matches announcements with receives in the order in which the receives were posted, and messages
+likewise. But receives can be waited for in another order, so a receive first takes the messages of
+all earlier receives with an announcement of the same sender and tag. Called by `process_group.py`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 from . import checks, transport
 
-#: the tags of announcements begin here
+#: the tag of an announcement is that of its message plus this
 ANNOUNCED = 1 << 14
 
 
 class Receipt:
-    """A receive that has asked for an announcement. MPI's requests have its methods too."""
+    """A receive that waits for an announcement; `Wait` and `Test` are as in MPI's requests."""
 
     def __init__(self, receipts: Receipts, out: Any, sender: int, tag: int, location: Any) -> None:
         group = receipts.group
@@ -34,7 +34,7 @@ class Receipt:
         self._error: Exception | None = None
 
     def Wait(self, status: Any = None) -> None:
-        """Return when the message is announced."""
+        """Wait until the message is announced."""
         if not self._is_announced:
             self._request.Wait(self.status)
             self._is_announced = True
@@ -46,14 +46,14 @@ class Receipt:
         return self._is_announced
 
     def finish(self) -> int:
-        """Take the message, which is announced, into its memory; returns who has sent it."""
+        """Receive the announced message into its array; returns the sender's rank in the group."""
         self._receipts.take_until(self)
         if self._error is not None:
             raise self._error
         return int(self.status.source)
 
     def take(self) -> None:
-        """Receive the message; an error is for whoever waits for it."""
+        """Receive the message; `finish` raises the error, if there is one."""
         if self._is_taken:
             return
         self._is_taken = True
@@ -70,22 +70,22 @@ class Receipt:
 
 
 class Receipts:
-    """The receives of a group that wait for announcements, in the order in which they asked."""
+    """The receives of a group that wait for announcements, in the order of their calls."""
 
     def __init__(self, group: Any) -> None:
         self.group = group
         self._waiting: list[Receipt] = []
 
     def ask(self, out: Any, sender: int, tag: int, location: Any) -> Receipt:
-        """Ask for the announcement of a message from a member; -1 stands for any."""
+        """Start to receive the announcement of a message from a member; -1 is any member."""
         receipt = Receipt(self, out, sender, tag, location)
         self._waiting.append(receipt)
         return receipt
 
     def take_until(self, receipt: Receipt) -> None:
-        """Receive the message of a receipt after those that come before it."""
+        """Receive the message of a receipt, after the earlier messages of its sender and tag."""
         if receipt not in self._waiting:
-            return  # one that asked later has taken it
+            return  # a later receipt has taken it
         for one in self._waiting[: self._waiting.index(receipt) + 1]:
             if one is receipt or (
                 one.tag == receipt.tag and one.Test() and one.status.source == receipt.status.source

@@ -1,7 +1,7 @@
-"""Shards: which part of a whole tensor a parameter of this rank is.
+"""Shards: the part of a whole tensor that a parameter of this rank holds.
 
 A shard holds the elements from `start` to `stop` of the flattened whole. `parallel/fully_shard.py`
-makes such parameters; `saving/` asks for them, to put a whole together from the files of all ranks.
+makes such parameters; `saving/` reads the ranges, to assemble tensors from the files of all ranks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _ATTRIBUTE = "_shard"
 
 
 class FlatShard(NamedTuple):
-    """The shape of the whole, and the range of its flattened elements that is here."""
+    """The shape of the whole, and the range of its flattened elements in the shard."""
 
     shape: tuple[int, ...]
     start: int
     stop: int
-    #: the ranks that have the other elements, in order
+    #: the group whose ranks hold the whole, in order
     group: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -34,14 +34,14 @@ class FlatShard(NamedTuple):
 
     @property
     def whole_size(self) -> int:
-        """How many elements the whole has."""
+        """The number of elements of the whole."""
         return math.prod(self.shape)
 
 
 def whole_of(tensor: Tensor, shard: FlatShard | None = None) -> Tensor:
-    """The tensor of which all ranks of a group have shards; all of them call it.
+    """The whole tensor from the shards of all ranks of a group, which all call this.
 
-    `shard` says which one a tensor is that is not marked itself.
+    `shard` describes a tensor that is not marked itself.
     """
     shard = shard or shard_of(tensor)
     assert shard is not None
@@ -51,11 +51,11 @@ def whole_of(tensor: Tensor, shard: FlatShard | None = None) -> Tensor:
 
 
 def mark(tensor: Any, shard: FlatShard) -> None:
-    """Say that a parameter is a shard."""
+    """Mark a parameter as a shard."""
     setattr(tensor, _ATTRIBUTE, shard)
 
 
 def shard_of(tensor: Tensor) -> FlatShard | None:
-    """Which part of a whole a tensor is; None for a tensor that is whole itself."""
+    """The mark of a shard; None for a tensor that is whole itself."""
     found: FlatShard | None = getattr(tensor, _ATTRIBUTE, None)
     return found

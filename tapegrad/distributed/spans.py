@@ -1,8 +1,8 @@
 """The timeline: when collectives ran, and when this rank waited for them.
 
-Comes in: spans of time, which `process_group.py` and `background.py` note while a timeline is being
-taken. Goes out: a `Timeline`, which prints as a table, says how much of the communication ran while
-the rank computed, and draws a picture of one or of many ranks.
+Comes in: time intervals, which `process_group.py` and `background.py` note while a timeline is
+being taken. Goes out: a `Timeline`, which prints as a table, computes how much of the communication
+ran while the rank computed, and draws one or several ranks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ clock = time.perf_counter
 class Interval(NamedTuple):
     """A collective that ran from `began` to `ended`, or a wait for one (`bytes` is 0 then).
 
-    Times are seconds of a clock that all processes of a machine share. `background` is whether it
-    ran beside the thread that computes.
+    Times are in seconds, from a clock that all processes of a machine share. `background` says
+    whether it ran in the background thread.
     """
 
     what: str
@@ -35,30 +35,30 @@ class Interval(NamedTuple):
 
 
 class Timeline:
-    """What one rank did between the two times of `began` and `ended`."""
+    """The collectives and waits of one rank between the times `began` and `ended`."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.began = self.ended = clock()
         self.collectives: list[Interval] = []
-        #: waits of the thread that computes, for collectives in the background
+        #: waits of the computing thread for background collectives
         self.waits: list[Interval] = []
 
     @property
     def communication(self) -> float:
-        """Seconds that collectives took."""
+        """The time that collectives took, in seconds."""
         return sum(span.seconds for span in self.collectives)
 
     @property
     def waiting(self) -> float:
-        """Seconds in which this rank did not compute, because it communicated or waited."""
+        """The time in which this rank communicated or waited instead of computing, in seconds."""
         return sum(s.seconds for s in self.collectives if not s.background) + sum(
             span.seconds for span in self.waits
         )
 
     @property
     def hidden(self) -> float:
-        """The part of the communication that ran while this rank computed, from 0 to 1."""
+        """The share of the communication that ran while this rank computed, from 0 to 1."""
         if not self.communication:
             return 1.0
         return max(0.0, 1.0 - self.waiting / self.communication)
@@ -81,10 +81,10 @@ class Timeline:
         return _picture([self, *others])
 
     def since_arrival(self, *others: Timeline) -> Timeline:
-        """This timeline with each collective counted from when the last of the ranks began it.
+        """This timeline with each collective counted from the time when the last rank began it.
 
-        What a rank waits before that, it waits for a rank that computes longer: no message was
-        under way. `others` are the timelines of the other ranks of this machine.
+        Before that, a rank waits for one that still computes: no message is in flight. `others` are
+        the timelines of the other ranks of this machine.
         """
         calls = [[(span.what, span.bytes) for span in t.collectives] for t in (self, *others)]
         if any(call != calls[0] for call in calls):
@@ -99,7 +99,7 @@ class Timeline:
 
 
 def _without(spans: Sequence[Interval], began: float, ended: float) -> list[Interval]:
-    """What is left of `spans` outside a time."""
+    """The parts of `spans` outside the interval from `began` to `ended`."""
     left = []
     for span in spans:
         before = span._replace(ended=min(span.ended, began))
@@ -112,19 +112,19 @@ _taken: list[Timeline] = []
 
 
 def is_taken() -> bool:
-    """Whether somebody wants to know when collectives run."""
+    """Whether a timeline is being taken."""
     return bool(_taken)
 
 
 def note(what: str, size: int, began: float, background: bool) -> None:
-    """A collective has ended."""
+    """Note a collective that has just ended."""
     span = Interval(what, size, began, clock(), background)
     for timeline in _taken:
         timeline.collectives.append(span)
 
 
 def note_wait(what: str, began: float) -> None:
-    """The thread that computes has waited for a collective in the background."""
+    """Note a wait of the computing thread for a background collective."""
     span = Interval(what, 0, began, clock(), False)
     for timeline in _taken:
         timeline.waits.append(span)

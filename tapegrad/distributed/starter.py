@@ -1,9 +1,9 @@
-"""The start of a rank: sets torchrun's environment variables, runs the program, tells how it ended.
+"""The start of a rank: sets torchrun's variables, runs the program, and reports how it ended.
 
-`launch.py` lets mpiexec run this file, by its path, in every rank: `python starter.py program
-arguments...`. It imports nothing of tapegrad. When the program has ended, this process writes down
-how, and ends in the same way. Only then does mpiexec kill the other ranks, and these processes with
-them, so what is written is what ended the job.
+`launch.py` makes mpiexec run this file, by its path, in every rank: `python starter.py program
+arguments...`. It imports nothing of tapegrad. When the program has ended, this process reports how,
+and ends in the same way. Only then does mpiexec kill the other ranks together with their starters,
+so the reports say what ended the job.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import signal
 import sys
 import time
 
-#: torchrun's variables, and those in which starters of MPI programs say the same
+#: torchrun's variables, and those of launchers of MPI programs with the same meaning
 VARIABLES = {
     "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"),
     "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"),
     "LOCAL_RANK": ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"),
     "LOCAL_WORLD_SIZE": ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"),
 }
-#: what Linux calls PR_SET_PDEATHSIG
+#: PR_SET_PDEATHSIG of Linux
 _DEATH_SIGNAL = 1
-#: signals that mpiexec sends to the process group of a rank; they are for the program
+#: signals that mpiexec sends to the process group of a rank; the starter ignores them
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -51,7 +51,7 @@ def main(command: list[str]) -> None:
 
 
 def _become(command: list[str]) -> None:
-    """In the child: be the program, and end with the starter."""
+    """In the child: run the program, which is killed if the starter ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
     _report("launched", os.getpid())
@@ -64,7 +64,7 @@ def _become(command: list[str]) -> None:
 
 
 def _report(state: str, pid: int, **more: float) -> None:
-    """Leave word for the launcher, as `job.report` does."""
+    """Report to the launcher, as `job.report` does."""
     folder = os.environ.get("TAPEGRAD_LAUNCH_FOLDER")
     if folder is None:
         return
@@ -76,11 +76,11 @@ def _report(state: str, pid: int, **more: float) -> None:
             json.dump(said, file)
         os.replace(path + ".new", path)
     except OSError:
-        pass  # a machine that does not see the launcher's folder
+        pass  # this machine does not see the launcher's folder
 
 
 def _without_core() -> None:
-    """The program has left a core file if one is wanted; this process leaves none."""
+    """Write no core file for this process: if enabled, the program has written its own."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,11 +1,11 @@
 """Stores: keys and values that processes share, with the names of torch.distributed.
 
-MPI connects the ranks of a job, so `init_process_group` needs no store. Programs use them for words
-of their own: "this file is written", counters, settings that one rank has found. Values are bytes.
-A `HashStore` is within a process, a `FileStore` in a file that all see, a `TCPStore` in a server
-that is asked over the network; do not open its port to strangers.
+MPI connects the ranks of a job, so `init_process_group` needs no store. Programs use stores for
+their own messages: "this file is written", counters, settings that one rank has found. Values are
+bytes. A `HashStore` is within a process, a `FileStore` in a file that all processes see, a
+`TCPStore` in a server on the network; do not open its port to strangers.
 
-The process with `is_master` starts that server, as a process of its own, since MPI keeps Python's
+The process with `is_master` starts that server as a separate process, because MPI holds Python's
 lock while it connects the ranks.
 """
 
@@ -30,7 +30,7 @@ from typing import Any
 from ..core import locks
 
 _DEFAULT = timedelta(seconds=300)
-#: seconds between two looks at a store that others change
+#: seconds between two polls of a store or server
 _PAUSE = 0.01
 
 
@@ -47,7 +47,7 @@ def _bytes(value: Any) -> bytes:
 
 
 class Store:
-    """What all stores can do. Subclasses change a dict of theirs in `_change`."""
+    """The methods of all stores. Subclasses implement `_do`."""
 
     def __init__(self) -> None:
         self._timeout = _seconds(_DEFAULT)
@@ -58,64 +58,64 @@ class Store:
         return timedelta(seconds=self._timeout)
 
     def set_timeout(self, timeout: timedelta | float) -> None:
-        """Say how long `get` and `wait` wait for a key."""
+        """Set how long `get` and `wait` wait for a key: a timedelta, or seconds."""
         self._timeout = _seconds(timeout)
 
     def _do(self, what: str, *args: Any) -> Any:
-        """Do one of ACTIONS; nobody else sees or changes the store meanwhile."""
+        """Run one of ACTIONS atomically."""
         raise NotImplementedError
 
     def set(self, key: str, value: Any) -> None:
-        """Give a key a value."""
+        """Set the value of a key."""
         self._do("set", key, _bytes(value))
 
     def get(self, key: str) -> bytes:
-        """The value of a key; waits until there is one."""
+        """The value of a key; waits until the key exists."""
         self.wait([key])
         found: bytes = self._do("get", key)
         return found
 
     def add(self, key: str, amount: int) -> int:
-        """Add to the number that a key has, 0 at first; returns the sum."""
+        """Add to the number at a key, 0 if the key is missing; returns the sum."""
         return int(self._do("add", key, int(amount)))
 
     def compare_set(self, key: str, expected_value: Any, desired_value: Any) -> bytes:
-        """Give a key a value if it has the expected one, or none and "" is expected.
+        """Set a key if its value is the expected one; a missing key counts as "".
 
-        Returns the value that it then has; the expected one if it has none.
+        Returns the value that the key then has, or the expected one if it is still missing.
         """
         wanted, new = _bytes(expected_value), _bytes(desired_value)
         found: bytes = self._do("compare_set", key, wanted, new)
         return found
 
     def append(self, key: str, value: Any) -> None:
-        """Add bytes to the end of the value of a key."""
+        """Append bytes to the value of a key."""
         self._do("append", key, _bytes(value))
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        """The values of keys; waits until all are there."""
+        """The values of keys; waits until all of them exist."""
         self.wait(keys)
         return [self.get(key) for key in keys]
 
     def multi_set(self, keys: Sequence[str], values: Sequence[Any]) -> None:
-        """Give each key its value."""
+        """Set the value of each key."""
         for key, value in zip(keys, values, strict=True):
             self.set(key, value)
 
     def delete_key(self, key: str) -> bool:
-        """Remove a key; returns whether it was there."""
+        """Remove a key; returns whether it existed."""
         return bool(self._do("delete", key))
 
     def num_keys(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return int(self._do("count"))
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all keys are there."""
+        """Whether all keys exist."""
         return bool(self._do("check", *keys))
 
     def wait(self, keys: Sequence[str], timeout: timedelta | float | None = None) -> None:
-        """Return when all keys are there; raise after the timeout."""
+        """Wait until all keys exist; raise after the timeout."""
         seconds = self._timeout if timeout is None else _seconds(timeout)
         end = time.monotonic() + seconds
         while not self.check(keys):
@@ -144,7 +144,7 @@ def _append(kept: dict[str, bytes], key: str, value: bytes) -> None:
     kept[key] = kept.get(key, b"") + value
 
 
-#: what can be done to the keys and values of a store
+#: the actions on the keys and values of a store, by name
 ACTIONS: dict[str, Callable[..., Any]] = {
     "set": _set,
     "get": lambda kept, key: kept[key],
@@ -158,7 +158,7 @@ ACTIONS: dict[str, Callable[..., Any]] = {
 
 
 class HashStore(Store):
-    """A store within this process, for its threads."""
+    """A store within this process, shared by its threads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class HashStore(Store):
 
 
 class PrefixStore(Store):
-    """Another store, whose keys get a prefix."""
+    """Another store, with a prefix before each key."""
 
     def __init__(self, prefix: str, store: Store) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ class PrefixStore(Store):
 
 
 def _encoded(value: Any) -> bytes:
-    """A value as one line: JSON, in which bytes are strings of latin-1 with a mark."""
+    """A value as one line of JSON, in which bytes are marked latin-1 strings."""
     return json.dumps(value, default=lambda b: {"bytes": b.decode("latin-1")}).encode() + b"\n"
 
 
@@ -203,7 +203,7 @@ def _decoded(line: bytes) -> Any:
 
 
 class FileStore(Store):
-    """A store in a file, for processes that see it. The file stays; remove it after use."""
+    """A store in a file, for processes that see it. The file remains; remove it after use."""
 
     def __init__(self, file_name: str | os.PathLike[str], world_size: int = -1) -> None:
         super().__init__()
@@ -219,7 +219,7 @@ class FileStore(Store):
 
     def _do(self, what: str, *args: Any) -> Any:
         with self._open() as file:
-            # Pairs, since a dict of one key named "bytes" would be taken for bytes.
+            # Pairs, because a dict with the single key "bytes" would be decoded as bytes.
             before = file.read()
             kept = dict(_decoded(before)) if before else {}
             result = ACTIONS[what](kept, *args)
@@ -251,7 +251,7 @@ class _Answers(socketserver.StreamRequestHandler):
 
 
 def serve(host: str, port: int) -> None:
-    """Be a server until nobody holds the other end of the input."""
+    """Run a server until the other end of stdin is closed."""
     with _Server((host, port), _Answers) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         print(server.server_address[1], flush=True)
@@ -271,7 +271,7 @@ def _start_server(host: str, port: int) -> tuple[Any, int]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for the ranks
+        start_new_session=True,  # Ctrl-C must reach only the ranks
     )
     assert process.stdout is not None
     assert process.stderr is not None
@@ -290,10 +290,10 @@ def _stop_server(process: Any) -> None:
 
 
 class TCPStore(Store):
-    """A store at a host and port; the process with `is_master` opens and closes it.
+    """A store at a host and port; the process with `is_master` starts and stops its server.
 
-    With `wait_for_workers` the master waits until `world_size` processes have a store, itself
-    among them. A port of 0 is any free one; `port` says which.
+    With `wait_for_workers` each process waits until `world_size` processes have connected, itself
+    among them. Port 0 is any free port; `port` says which.
     """
 
     def __init__(

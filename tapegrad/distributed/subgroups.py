@@ -1,4 +1,4 @@
-"""Groups of groups, and what is known of a job: names of torch.distributed that others build on."""
+"""Subgroups, and queries about backends and ranks, with the names of torch.distributed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .process_group import (
 
 
 class Backend(str):
-    """The name of what connects ranks, in lower case: "mpi" alone is there."""
+    """The name of a backend in lower case; only "mpi" is available."""
 
     MPI = "mpi"
     GLOO = "gloo"
@@ -40,9 +40,9 @@ def new_subgroups_by_enumeration(
     pg_options: Any = None,
     group_desc: str | None = None,
 ) -> tuple[Any, list[Any]]:
-    """A group for each list of ranks: the one that this rank is in, or None, and all of them.
+    """Make a group of each list of ranks; returns this rank's group, or None, and all groups.
 
-    A rank may be in one of them at most. All ranks call this.
+    A rank may be in at most one list. All ranks of the job call this.
     """
     if not ranks_per_subgroup_list:
         raise ValueError("new_subgroups_by_enumeration needs lists of ranks, got none")
@@ -65,9 +65,9 @@ def new_subgroups(
     pg_options: Any = None,
     group_desc: str | None = None,
 ) -> tuple[Any, list[Any]]:
-    """Cut a group (all ranks for None) into groups of `group_size` neighbours.
+    """Cut a group (all ranks for None) into groups of `group_size` consecutive ranks.
 
-    The size of None is the number of ranks on this machine. Returns this rank's group, and all.
+    The default size is the number of ranks on this machine. Returns this rank's group, and all.
     """
     ranks = get_process_group_ranks(group)
     size = resolved(None).job.local_size if group_size is None else int(group_size)
@@ -78,7 +78,7 @@ def new_subgroups(
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """This rank among those on the same machine."""
+    """The number of this rank among those on the same machine."""
     if is_started():
         return job().local_rank
     if "LOCAL_RANK" in os.environ:
@@ -92,7 +92,7 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
 
 
 def get_default_backend_for_device(device: Any) -> str:
-    """What connects ranks whose tensors lie on a device: MPI."""
+    """The backend for tensors on a device: always MPI."""
     return Backend.MPI
 
 
@@ -102,7 +102,7 @@ def is_backend_available(backend: str) -> bool:
 
 
 def get_pg_count() -> int:
-    """How many groups this rank is in."""
+    """The number of groups that this rank is in."""
     from . import process_group
 
     return len(process_group._groups) if is_initialized() else 0

@@ -1,8 +1,8 @@
 """Transport: collectives on arrays, as calls of MPI.
 
-Comes in: contiguous NumPy arrays and communicators of mpi4py. What is only moved goes as bytes, so
-every dtype can. Reductions of half precision run in float32 and round once, as sums do elsewhere.
-Called by `process_group.py` and by the thread that works in the background (`background.py`).
+Comes in: NumPy arrays and communicators of mpi4py. Data that is only moved is sent as bytes, which
+works for every dtype. Reductions in half precision run in float32 and round once, as sums do
+elsewhere. Called by `process_group.py`, also in the background thread (`background.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..ops.collective.group import AVG, BAND, BOR, BXOR, MAX, MIN, PRODUCT, SUM
 
 
 def whole(x: Any) -> Any:
-    """A contiguous array with the elements of `x`; `x` itself if it is one."""
+    """`x` as a contiguous array; `x` itself if it is contiguous."""
     if not isinstance(x, np.ndarray):
         raise TypeError(
             "collectives work on dense tensors in the computer's memory; move tensors there with "
@@ -30,7 +30,7 @@ def whole(x: Any) -> Any:
 
 
 def as_bytes(x: Any) -> Any:
-    """The memory of a contiguous array."""
+    """The memory of a contiguous array, as bytes."""
     return x.reshape(-1).view(np.uint8)
 
 
@@ -50,7 +50,7 @@ def _cast(x: Any, dtype: Any) -> Any:
 
 
 def _summable(x: Any) -> Any:
-    """What MPI can reduce with the same result: MPI has no half precision and no sum of bools."""
+    """`x` in a dtype that MPI can reduce: float32 for half precision, uint8 for bool."""
     if _is_half(x.dtype):
         return whole(_cast(x, float32))
     return x.astype(np.uint8) if x.dtype == np.bool_ else x
@@ -63,7 +63,7 @@ def _as_before(reduced: Any, dtype: Any) -> Any:
 
 
 def all_reduce_in_place(mpi: Any, comm: Any, x: Any, op: str) -> None:
-    """Reduce a contiguous array into its own memory."""
+    """Reduce a contiguous array in place."""
     work = _summable(x)
     comm.Allreduce(mpi.IN_PLACE, work, _operation(mpi, op))
     if op == AVG:
@@ -113,7 +113,7 @@ def _copied(comm: Any, x: Any, in_place: bool) -> Any:
 
 
 def _with_room(comm: Any, x: Any, in_place: bool) -> Any:
-    """Memory for the arrays of all members, with the one of this member."""
+    """A buffer for the arrays of all members, with that of this member filled in."""
     out = np.empty((comm.size, *x.shape), x.dtype)
     out[comm.rank] = x
     return out
@@ -129,8 +129,8 @@ def _gather_there(mpi: Any, comm: Any, x: Any) -> Any:
     return x
 
 
-#: collectives that can be begun and waited for: what makes the memory that they work on, which is
-#: nobody else's, and the function that gives the result
+#: collectives that can run in the background: a function that makes the buffer that they work on,
+#: which nothing else uses, and the function that returns the result
 IN_BACKGROUND: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "all_reduce": (_copied, _reduce_there),
     "all_gather": (_with_room, _gather_there),
@@ -142,7 +142,7 @@ IN_BACKGROUND: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 def broadcast_in_place(mpi: Any, comm: Any, x: Any, source: int) -> None:
-    """Fill a contiguous array with the one of a member."""
+    """Fill a contiguous array with that of the member `source`."""
     comm.Bcast(as_bytes(x), source)
 
 
@@ -182,7 +182,7 @@ def permute(mpi: Any, comm: Any, x: Any, targets: Sequence[int]) -> Any:
 
 
 def barrier(mpi: Any, comm: Any, timeout: float | None) -> None:
-    """Return when all are here; raise if they are not after `timeout` seconds."""
+    """Wait for all members; raise if some are missing after `timeout` seconds."""
     if timeout is None:
         comm.Barrier()
         return
@@ -201,7 +201,7 @@ def send(mpi: Any, comm: Any, x: Any, target: int, tag: int) -> None:
 
 
 def receive(mpi: Any, comm: Any, x: Any, source: int, tag: int) -> int:
-    """Fill a contiguous array with what a member sends; returns who it was."""
+    """Receive a message into a contiguous array; returns the sender's rank in the group."""
     status = mpi.Status()
     comm.Recv(as_bytes(x), mpi.ANY_SOURCE if source < 0 else source, tag, status)
     check_size(mpi, x, status)
@@ -209,7 +209,7 @@ def receive(mpi: Any, comm: Any, x: Any, source: int, tag: int) -> int:
 
 
 def check_size(mpi: Any, x: Any, status: Any) -> None:
-    """Raise unless a message has filled an array."""
+    """Raise unless a message has filled the whole array."""
     if status.Get_count(mpi.BYTE) != x.nbytes:
         raise RuntimeError(
             f"a tensor of {x.nbytes} bytes was expected from rank {status.source}, which sent "

@@ -1,13 +1,13 @@
-"""The watch: a thread in each rank that ends the job when an operation waits for nothing.
+"""The watch: a thread in each rank that ends the job when an operation waits in vain.
 
-Comes in: what runs in each thread (`running`, which `process_group.py` fills), messages of other
-ranks, and Ctrl-C. Goes out: `Job.abort` with the rank, the operation and the line, if another rank
-has left, if the timeout is over, or after Ctrl-C.
+Comes in: the operation that each thread runs (`running`, filled by `process_group.py`), messages of
+other ranks, and Ctrl-C. Goes out: `Job.abort` with the rank, the operation and the line, if another
+rank has left, after the timeout, or after Ctrl-C.
 
-A rank that waits long in a collective tells its neighbours in the group which it is. One that has
-called another instead (`order.py`) ends the job with both lines. Neighbours are enough: if members
-called different collectives, so have two that stand side by side. After half of the timeout it
-tells all ranks, so that a timeout names the lines of all of them. Started by `job.py`.
+A rank that waits long in a collective tells its neighbours in the group which one it is. A
+neighbour that called another one instead (`order.py`) ends the job with both lines. Neighbours are
+enough: if members called different collectives, then so did two neighbours. After half of the
+timeout it tells all ranks, so that a timeout names the lines of all of them. Started by `job.py`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ..replay.use.agreement import SILENT
 from . import checks
 from .order import Order
 
-#: seconds an operation takes before the watch looks for ranks that have left
+#: seconds that an operation may take before the watch examines it
 PATIENCE = 1.0
-#: seconds between two looks at what runs
+#: seconds between two looks at the running operations
 INTERVAL = 0.25
 #: seconds after Ctrl-C until a rank that waits for others ends the job
 GRACE = 2.0
@@ -37,56 +37,56 @@ LEAVING, WAITING = 1, 2
 
 
 class Operation(NamedTuple):
-    """What runs in a thread: its words, where it was called, when it began, for whom it waits."""
+    """What a thread runs: description, location, time of its start, ranks that it waits for."""
 
     what: str
     location: Any
     began: float
     ranks: Any
-    #: the group's order and the number in it of a collective
+    #: of a collective: the order of its group, and its number there
     order: Order | None = None
     number: int = 0
-    #: whether the thread that called it waits for it, and calls nothing else until then
+    #: whether the thread that called it waits for it before it calls anything else
     is_blocking: bool = False
-    #: the compiled function that is recorded, and the number of its call
+    #: the compiled function that it is part of, and the number of the call
     inside: tuple[str, int] | None = None
 
 
 class Notice(NamedTuple):
-    """What a rank says of a collective in which it waits."""
+    """What a rank tells others about an operation in which it waits."""
 
-    #: words with the line, the words alone, and the line alone
+    #: the description with its line, the description alone, and the line alone
     text: str
     what: str
     line: str
-    #: which collective of which group; an empty key for what is none
+    #: of a collective: the key of its order, and its number there; else an empty key
     key: str
     number: int
     is_blocking: bool
-    #: by group: how many collectives the rank has called
+    #: by key of an order: how many collectives the rank has called
     counts: dict[str, int]
-    #: the compiled function that is recorded, and the number of its call
+    #: the compiled function that it is part of, and the number of the call
     inside: tuple[str, int] | None
 
 
 class Watch:
-    """A thread that notices operations which will not end."""
+    """A thread that detects operations that will not end."""
 
     def __init__(self, job: Any) -> None:
         self.job = job
-        #: what runs, by thread: plain tuples with the fields of an `Operation`, made in less time
+        #: by thread: its operation, as a plain tuple of the fields of `Operation` (made faster)
         self.running: dict[int, tuple[Any, ...]] = {}
-        #: the collectives that this rank has called, by the key of their group
+        #: the orders of groups and quorums, by key
         self.orders: dict[str, Order] = {}
-        #: the thread that calls collectives, and whether there are several
+        #: the thread that called the last collective, and whether several threads have called some
         self.caller: int | None = None
         self.has_several_callers = False
         self._ended = threading.Event()
         self._interrupted = 0.0
         self._left: set[int] = set()
-        #: by rank: what it said last of where it waits, and when
+        #: by rank: its last notice, and when it arrived
         self._waits: dict[int, tuple[Notice, float]] = {}
-        #: when the operations began of which neighbours, and all, know that this rank waits there
+        #: by the start of an operation that neighbours know of: whether all ranks do
         self._told: dict[float, bool] = {}
         self._sent: list[Any] = []
         self._wakeup = -1
@@ -97,17 +97,17 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Return when the thread has made its last call of MPI."""
+        """Stop the thread; return after its last call of MPI, or after 5 s."""
         self._ended.set()
         if self._thread is not threading.current_thread():
             self._thread.join(5.0)
 
     def order(self, key: str) -> Order:
-        """The collectives that this rank has called of a group, which all members call so."""
+        """The order of a group or quorum, whose key is the same on all members."""
         return self.orders.setdefault(key, Order(key))
 
     def called_by(self, thread: int) -> None:
-        """A thread calls a collective that is not the one that called the last."""
+        """Note that a collective is called by another thread than the last one was."""
         self.has_several_callers = self.caller is not None
         self.caller = thread
 
@@ -126,14 +126,14 @@ class Watch:
                 self.running[thread] = before
 
     def _listen(self) -> None:
-        """Hear of Ctrl-C while the main thread is inside of MPI, where Python does not run."""
+        """Receive Ctrl-C even while the main thread is inside MPI, where Python does not run."""
         if threading.current_thread() is not threading.main_thread():
             return
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         os.set_blocking(writing, False)
         before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        if before != -1:  # somebody else listens there
+        if before != -1:  # other code uses it
             signal.set_wakeup_fd(before)
             os.close(reading)
             os.close(writing)
@@ -181,7 +181,7 @@ class Watch:
             self.job.abort(f"{at} did not end within {timeout:g} s; {self._where(others)}")
 
     def _compare(self, rank: int, theirs: Notice, running: list[Operation]) -> None:
-        """End the job if a rank waits in a collective instead of which this one called another."""
+        """End the job if a rank waits in a collective and this one called another instead."""
         if theirs.inside is not None:
             name, number = theirs.inside
             calls, location = SILENT.get(name, (0, None))
@@ -196,8 +196,8 @@ class Watch:
             if called[0] != theirs.what:
                 self._differ(rank, theirs, *called)
             return
-        # This rank has yet to call it. In the same order on all ranks it will come there, unless it
-        # waits in one that the other rank has yet to call.
+        # This rank has not called it yet. If the order is the same on all ranks, it will, unless it
+        # waits in one that the other rank has not called yet.
         if self.has_several_callers or not theirs.is_blocking or order.count >= theirs.number:
             return
         for mine in running:
@@ -216,7 +216,7 @@ class Watch:
         self.job.abort(checks.told(sorted(said)))
 
     def _receive(self) -> None:
-        """Take what other ranks say of themselves."""
+        """Receive the messages of other ranks."""
         control, status = self.job.control, self.job.mpi.Status()
         while control.Iprobe(status=status):
             said = bytearray(status.Get_count(self.job.mpi.BYTE))
@@ -227,7 +227,7 @@ class Watch:
                 self._waits[status.source] = (Notice(*json.loads(said)), time.monotonic())
 
     def _tell(self, operation: Operation, all_ranks: bool) -> None:
-        """Tell other ranks that this one waits: all of them, or its neighbours in the group."""
+        """Send a notice that this rank waits to all ranks, or to its neighbours in the group."""
         order, line = operation.order, source.describe(operation.location)[:2000]
         what = operation.what
         if order is not None:
@@ -249,12 +249,12 @@ class Watch:
         if not all_ranks and rank in others:
             here = others.index(rank)
             others = [others[here - 1], others[(here + 1) % len(others)]]
-        # the memory of a message must stay until it is sent
+        # the memory of a message must live until it is sent
         self._sent = [one for one in self._sent if not one[0].Test()]
         self._sent += [(control.Isend(said, r, WAITING), said) for r in {*others} - {rank}]
 
     def _where(self, others: list[int]) -> str:
-        """Where other ranks wait, as far as they have said so lately."""
+        """Where other ranks wait, from their notices within the last timeout."""
         since = time.monotonic() - self.job.timeout
         lines = []
         for rank in others[:8]:

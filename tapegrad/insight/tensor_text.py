@@ -243,7 +243,8 @@ def tensor_text(tensor: Tensor) -> str:
         return _sparse_text(tensor)
     array = to_device(tensor._array, CPU)
     dtype = tensor.dtype
-    name = type(tensor).__name__ if overrides(tensor) else "tensor"  # subclasses print their own name
+    # a subclass prints its own name
+    name = type(tensor).__name__ if overrides(tensor) else "tensor"
     prefix = f"{name}("
     notes = [f"device='{tensor.device}'"] if tensor.is_cuda else []
     default = dtypes.get_default_dtype()

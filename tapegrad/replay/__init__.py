@@ -1,10 +1,10 @@
-"""Replay: functions recorded once and run as one native program.
+"""Replay: record a function once, then run it as one program.
 
     trace, guards ─> ir ─> passes ─> cpu ─> use
                       └─> reference ────┘
 
-`tapegrad.compile` and large eager operations come in here; replays go out. No code here knows an
-operation by name: what a pass must know of an operation is a field of its `Primitive`.
+Comes in: functions from `tapegrad.compile`, and large eager operations. Goes out: replays. No code
+here refers to an operation by name: the fields of a `Primitive` hold what passes need to know.
 """
 
 from .cpu.pool import get_num_threads, set_num_threads

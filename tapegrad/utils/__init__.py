@@ -1,4 +1,4 @@
-"""PyTorch's `utils`: checkpointing, data loading."""
+"""PyTorch's `utils`: checkpointing and data loading."""
 
 from . import checkpoint, data
 

@@ -1,4 +1,4 @@
-"""The place where PyTorch keeps `checkpoint`.
+"""PyTorch's import path of `checkpoint`.
 
 PyTorch warns if `use_reentrant` is not given; here both values mean the same.
 """

@@ -1,4 +1,4 @@
-"""The path of `distributed.device_mesh` in PyTorch before 2.5."""
+"""The import path of `distributed.device_mesh` in PyTorch before 2.5."""
 
 from ..device_mesh import DeviceMesh, init_device_mesh
 

@@ -1,1 +1,1 @@
-"""Where PyTorch keeps algorithms for distributed training."""
+"""PyTorch's import path of algorithms for distributed training."""

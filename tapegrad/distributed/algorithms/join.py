@@ -1,4 +1,4 @@
-"""Where PyTorch keeps `Join`."""
+"""PyTorch's import path of `Join`."""
 
 from ...parallel.join import Join, Joinable, JoinHook
 

@@ -1,4 +1,4 @@
-"""Where PyTorch keeps `save` and `load` of states that are divided among ranks."""
+"""PyTorch's import path of `save` and `load` for states that are divided among ranks."""
 
 from ...saving.job import (
     FileSystemReader,

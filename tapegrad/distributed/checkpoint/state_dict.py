@@ -1,4 +1,4 @@
-"""Where PyTorch keeps the states of models and optimizers that are divided among ranks."""
+"""PyTorch's import path of states of models and optimizers that are divided among ranks."""
 
 from ...parallel.state_dicts import (
     StateDictOptions,

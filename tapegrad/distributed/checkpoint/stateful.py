@@ -1,4 +1,4 @@
-"""Where PyTorch keeps `Stateful`."""
+"""PyTorch's import path of `Stateful`."""
 
 from ...saving.job import Stateful
 

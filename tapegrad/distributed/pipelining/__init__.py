@@ -1,4 +1,4 @@
-"""Where PyTorch keeps pipeline parallelism."""
+"""PyTorch's import path of pipeline parallelism."""
 
 from ...parallel.pipeline import PipelineSchedule, Schedule1F1B, ScheduleGPipe
 from ...parallel.pipeline_stage import PipelineStage

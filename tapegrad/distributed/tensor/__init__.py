@@ -1,4 +1,4 @@
-"""Where PyTorch keeps how tensors lie on ranks."""
+"""PyTorch's import path of placements: how tensors are divided among ranks."""
 
 from ...parallel.layouts import Partial, Placement, Replicate, Shard
 from ..device_mesh import DeviceMesh, init_device_mesh

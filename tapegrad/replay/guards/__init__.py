@@ -1,4 +1,4 @@
-"""Guards: what a recording read outside of tensors, and whether it is unchanged.
+"""Guards: which plain Python values a recording could read, and whether they are unchanged.
 
 observe ─> scope ─> walk, attributes, reach ─> comparisons ─> conjunction ─> world
 """

@@ -1,8 +1,8 @@
-"""Attributes: where objects, classes and modules keep what code can read by name.
+"""Attributes: where objects, classes and modules store values that code reads by name.
 
 Comes in: an object that the walk has found. Goes out: its named attributes, added to the walk:
-those in its dictionary, in slots, in its class and in the classes above. Attributes that no code
-names are not visited. `Reach` in `reach.py` inherits these methods and calls them.
+those in its dictionary, in slots, in its class and in base classes. Attributes that no code names
+are not visited. `Reach` in `reach.py` inherits these methods and calls them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from .references import (
 )
 from .walk import ObjectWalk
 
-#: modules of Python with metaclasses that say nothing of what users set
+#: modules of Python whose metaclasses hold nothing that users set
 _STANDARD = {"abc", "enum", "typing"}
 
 
 class AttributeWalk(ObjectWalk):
-    """A walk that knows where objects, classes and modules keep their attributes."""
+    """A walk that knows where objects, classes and modules store their attributes."""
 
     def _class(self, value: type, parent: int, step: str, reference: Reference) -> None:
         at = self._mark("class", value, None, parent, step, reference)
@@ -58,7 +58,7 @@ class AttributeWalk(ObjectWalk):
             self._follow(meta, at, ".__class__")
 
     def _class_members(self, kind: type, at: int) -> None:
-        """Attributes of a class that code names, and methods that ran."""
+        """Visit the attributes of a class that code names, and its methods that ran."""
         entries, scope = kind.__dict__, self.scope
         library = is_closed(kind)
         self._note_unset(entries, at)
@@ -95,9 +95,9 @@ class AttributeWalk(ObjectWalk):
                 self._mark("same", inner, None, at, f".{name}", Reference(entries, name, dict_item))
 
     def _instance(self, value: Any, at: int) -> None:
-        """The attributes of an object: those in its dictionary, in slots, and of its class."""
+        """Visit the attributes of an object: in its dictionary, in slots, and in its class."""
         kind = type(value)
-        # What replays read anew is not compared, unless code of the user reads it too.
+        # Values that replays reread are not compared, unless user code reads them too.
         hidden = [n for n in getattr(kind, "_unguarded", ()) if n not in self.scope.named_by_user]
         entries = instance_dict(value)
         if entries is not None:
@@ -114,7 +114,7 @@ class AttributeWalk(ObjectWalk):
             self._follow(kind, at, ".__class__")
 
     def _slot(self, value: Any, kind: type, name: str, at: int) -> None:
-        """An attribute in a slot, read past methods of the user."""
+        """Visit an attribute in a slot, without calling methods of the user."""
         member = kind.__dict__.get(name)
         if not isinstance(member, types.MemberDescriptorType):
             return
@@ -130,8 +130,8 @@ class AttributeWalk(ObjectWalk):
             self._queue.append((found, at, f".{name}", reference))
 
     def _groups(self, value: Any, entries: dict[str, Any], at: int) -> None:
-        """Dictionaries of an object whose entries are found under their names like attributes,
-        and lists of options that replays read anew, but for the tensors in them."""
+        """Visit dictionaries whose entries are read like attributes, and the tensors in option
+        lists, whose other values replays reread."""
         for name in getattr(type(value), "_attributes_in", ()):
             held = entries.get(name)
             if type(held) is dict:

@@ -1,7 +1,7 @@
 """Comparisons: what a world compares by identity before each replay.
 
 Comes in: owners, keys and values that the walk (`walk.py`, `reach.py`) has found. Goes out: tests
-that all of them are still the same objects (`write`). `world.py` makes one function of them.
+that all of them are still the same objects (`write`). `world.py` compiles them into one function.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from .conjunction import Conjunction
 from .kinds import is_tensor, same_items_but_tensors
 from .references import instance_dict
 
-#: items of a list whose comparisons are written out, at most
+#: most items of a list that are each compared in the generated text
 MOST_ITEMS_WRITTEN = 64
 
 
 class Table:
-    """Owners, keys, and what stands there."""
+    """Owners, keys, and the values stored there."""
 
     __slots__ = ("keys", "owners", "values")
 
@@ -38,7 +38,7 @@ class Table:
         return zip(self.owners, self.keys, self.values, strict=True)
 
     def without(self, left_out: set[tuple[int, Any]]) -> Table:
-        """The table without some pairs of an owner's id and a key."""
+        """A copy without some pairs of an owner's id and a key."""
         table = Table()
         for owner, key, value in self:
             if not isinstance(key, (str, int)) or (id(owner), key) not in left_out:
@@ -47,7 +47,7 @@ class Table:
 
 
 class Comparisons:
-    """What a world compares by identity."""
+    """The values that a world compares by identity."""
 
     def __init__(self) -> None:
         self.entries = Table()  # of dictionaries
@@ -57,35 +57,35 @@ class Comparisons:
         self.objects: list[Any] = []
         self.types: list[Any] = []
         self.dicts: list[Any] = []
-        #: dictionaries whose names are compared, and those whose number of entries is
+        #: dictionaries whose keys are compared, and those whose number of entries is
         self.named: list[Any] = []
         self.names: list[list[str]] = []
         self.sized: list[Any] = []
         self.sizes: list[int] = []
-        #: lists with their lengths, and with the items that are no tensors and their indices
+        #: lists with their lengths, and the items that are not tensors with their indices
         self.lists: list[tuple[list[Any], int, list[tuple[int, Any]]]] = []
-        #: everything else, as functions that say whether something is as it was
+        #: everything else, as functions that return whether a value is unchanged
         self.tests: list[Callable[[], bool]] = []
 
     def add_object(self, value: Any, entries: dict[str, Any]) -> None:
-        """An object keeps its class, its dictionary, and the names in it."""
+        """Compare an object's class, its dictionary, and the keys of that."""
         self.objects.append(value)
         self.types.append(type(value))
         self.dicts.append(entries)
         self.add_names(entries)
 
     def add_names(self, entries: Any) -> None:
-        """A dictionary keeps its names, in their order."""
+        """Compare the keys of a dictionary and their order."""
         self.named.append(entries)
         self.names.append(list(entries))
 
     def add_size(self, entries: dict[str, Any]) -> None:
-        """A dictionary keeps its number of entries."""
+        """Compare the number of entries of a dictionary."""
         self.sized.append(entries)
         self.sizes.append(len(entries))
 
     def add_list(self, value: list[Any], items: list[Any]) -> None:
-        """A list keeps its items; where tensors stand, `World.settle` says how."""
+        """Compare the items of a list; tensors are left to `World.settle`."""
         plain = [(i, item) for i, item in enumerate(items) if not is_tensor(item)]
         if type(value) is list and len(plain) <= MOST_ITEMS_WRITTEN:
             self.lists.append((value, len(items), plain))
@@ -93,7 +93,7 @@ class Comparisons:
             self.tests.append(functools.partial(same_items_but_tensors, value, items))
 
     def write(self, tests: Conjunction) -> None:
-        """Write out all comparisons."""
+        """Add all comparisons to `tests`."""
         name = tests.name
         for owner, key, value in self.entries:
             tests.add_entry(owner, key, value)
@@ -102,7 +102,7 @@ class Comparisons:
         for owner, key, value in self.classes:
             tests.add_is(f"{name(owner)}[{key!r}]", value)
         for value, entries, kind in zip(self.objects, self.dicts, self.types, strict=True):
-            if isinstance(kind.__getattribute__, WrapperDescriptorType):  # not the user's
+            if isinstance(kind.__getattribute__, WrapperDescriptorType):  # not a method of the user
                 tests.add_is(f"{name(value)}.__dict__", entries)
             else:
                 tests.add_is(f"{name(instance_dict)}({name(value)})", entries)

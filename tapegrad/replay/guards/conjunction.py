@@ -1,8 +1,8 @@
-"""Conjunctions: many small tests, written as one Python function.
+"""Conjunctions: many small tests in one generated Python function.
 
 Comes in: tests of identity, hundreds for each replay. Goes out: one function that runs all of them.
-It takes 30 ns per test; loops over lists take twice as long, and 0.4 µs more for every list. Many
-tests of dictionaries have a native function in front of them (`entries.py`). Called by `world.py`,
+It takes 30 ns per test; loops over lists take twice as long, and 0.4 µs more for each list. If many
+tests are of dictionaries, a native function runs before them (`entries.py`). Called by `world.py`,
 `trace/signature.py` and `use/replay.py`.
 """
 
@@ -15,13 +15,13 @@ from ...core.codegen import function_of
 from .entries import Listed, Row, Walk, keeps_order_in_itself, table_of
 from .references import dict_item
 
-#: tests of dictionaries from which on one native call takes their place. The call takes 0.25 µs and
+#: number of tests of dictionaries from which on one native call replaces them. It takes 0.25 µs and
 #: 7 ns per entry: 0.29 instead of 0.18 µs for 5 tests, 0.35 instead of 0.75 µs for 20.
 MIN_TESTS_FOR_NATIVE_WALK = 16
 
 
 class Conjunction:
-    """Tests that must all hold; values stand in their text under names of their own."""
+    """Tests that must all hold; their text refers to values by generated names."""
 
     def __init__(self) -> None:
         self._clauses: dict[str, None] = {}  # each once, in order
@@ -38,11 +38,11 @@ class Conjunction:
         return name
 
     def add(self, text: str) -> None:
-        """One more test, an expression."""
+        """Add a test, given as an expression."""
         self._clauses[text] = None
 
     def add_is(self, text: str, value: Any) -> None:
-        """What an expression gives is this very object."""
+        """Test that the value of an expression is this object."""
         self.add(self._is(text, value))
 
     def _is(self, text: str, value: Any) -> str:
@@ -50,23 +50,23 @@ class Conjunction:
         return f"{text} is {shown or self.name(value)}"
 
     def add_entry(self, owner: Any, key: Any, value: Any) -> None:
-        """An entry of a dictionary is this very object, past the methods of a subclass."""
+        """Test that a dictionary's entry is this object, without calling methods of a subclass."""
         shown = repr(key) if type(key) in (str, int) else self.name(key)
         if type(owner) is dict:
             text = f"{self.name(owner)}[{shown}]"
         else:
-            get = dict_item if value is None else dict.get  # which gives None for a missing key
+            get = dict_item if value is None else dict.get  # dict.get gives None for a missing key
             text = f"{self.name(get)}({self.name(owner)}, {shown})"
         row = self._row(owner)
         row.clauses[self._is(text, value)] = None
         row.values.append((key, value))
 
     def add_names(self, owner: Any, names: list[Any]) -> None:
-        """A dictionary has these keys, in this order."""
+        """Test that a dictionary has these keys, in this order."""
         self._add_whole(owner, f"[*{self.name(owner)}] == {self.name(names)}" if names else None)
 
     def add_size(self, owner: Any, size: int) -> None:
-        """A dictionary has so many entries."""
+        """Test that a dictionary has this number of entries."""
         self._add_whole(owner, f"len({self.name(owner)}) == {size}" if size else None)
 
     def _add_whole(self, owner: Any, text: str | None) -> None:
@@ -84,9 +84,9 @@ class Conjunction:
     def function(
         self, parameter: str = "", find_walk: Callable[[], Walk | None] | None = None
     ) -> Callable[..., bool]:
-        """All tests as a function. It may raise what an expression raises.
+        """A function that runs all tests. It may raise what an expression raises.
 
-        `find_walk` gives the native function for tests of dictionaries, if there is one.
+        `find_walk` returns the native function for tests of dictionaries, or None.
         """
         listed: dict[str, None] = {}
         others = self._clauses.copy()
@@ -103,17 +103,17 @@ class Conjunction:
         return self._written(others, parameter)
 
     def _walked(self, rows: list[Listed], tests: Callable[[], bool], walk: Walk | None) -> str:
-        """A test of dictionaries: by the native function, if they are now as they should be."""
+        """The text of a test of dictionaries; native first, if their tests pass now."""
         if walk is None or not _passes(tests):
             return f"{self.name(tests)}()"
         table = table_of(rows)
-        self.name((table, rows))  # kept alive, for addresses are compared
+        self.name((table, rows))  # kept alive, because addresses are compared
         return f"({self.name(walk)}({table.ctypes.data}) or {self.name(tests)}())"
 
     def _written(self, clauses: dict[str, None], parameter: str = "") -> Callable[..., bool]:
-        """Some tests as a function.
+        """A function that runs some tests.
 
-        Values are defaults of parameters: reading a local takes a tenth less than a global.
+        Values are defaults of parameters: reading a local takes a tenth less time than a global.
         """
         text = " and ".join(clauses) or "True"
         made: dict[str, Any] = dict(self._values)

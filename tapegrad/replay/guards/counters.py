@@ -2,8 +2,8 @@
 
 A counter has another value in every call, so a recording that compared it would never be replayed.
 If code only does `self.n += 1`, it is not compared at all. If code asks a question of a fixed form,
-as in `if self.n % 10 == 0`, the answers are compared instead of the value. `scope.py` finds
-counters in instructions; `uses.py` and `world.py` ask here.
+as in `if self.n % 10 == 0`, the answers are compared instead of the value. Called by `scope.py`,
+which finds counters in instructions, by `uses.py` and by `world.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _VARIABLE = {
     *("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_GLOBAL", "LOAD_DEREF"),
     "LOAD_NAME",
 }
-#: what is done with a number before something depends on it
+#: the operations that a question may contain
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -33,23 +33,23 @@ _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
     "truth": lambda n, _: bool(n),
 }
-#: operations that give the same for many numbers
+#: operations that give the same result for many numbers
 _NARROWING = _OPERATIONS.keys() - {"+", "-", "*"}
-#: how far a counter may go up in one call before its numbers are compared themselves
+#: largest increase of a counter in one call; above it, values are compared instead of answers
 MOST_STEPS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`(n + 1) % 10 == 0` or the like: operations in order, each with a number.
+    """Operations on a counter in order, each with a number, as in `(n + 1) % 10 == 0`.
 
-    A name stands for an attribute beside that of `n`.
+    A name instead of a number means another attribute of the object that holds `n`.
     """
 
     operations: tuple[tuple[str, int | str], ...]
 
     def resolved(self, beside: Any) -> Question | None:
-        """With numbers for names, from the dictionary of the object; None if there are none."""
+        """The question with numbers from the object's dictionary for names; None if unusable."""
         found = []
         for symbol, number in self.operations:
             known = isinstance(number, str) and isinstance(beside, dict)
@@ -60,21 +60,21 @@ class Question:
         return Question(tuple(found))
 
     def answer(self, n: Any) -> Any:
-        """The answer for a number."""
+        """The answer for the counter value `n`."""
         for symbol, number in self.operations:
             n = _OPERATIONS[symbol](n, number)
         return n
 
 
 def same_answers(questions: tuple[Question, ...], a: int, b: int, steps: int) -> bool:
-    """Whether two counters give the same answers on their way up by a number of steps."""
+    """Whether all answers are equal while counters increase from `a` and `b` by `steps`."""
     if not 0 <= steps <= MOST_STEPS:
         return a == b
     return all(q.answer(a + j) == q.answer(b + j) for q in questions for j in range(steps + 1))
 
 
 def question_at(steps: list[Any], i: int) -> Question | None:
-    """What is asked of a number that a step loads, if nothing else is done with it."""
+    """The question about the number that step `i` loads; None if it is used in another way."""
     operations: list[tuple[str, int | str]] = []
     at = i + 1
     while True:
@@ -92,7 +92,7 @@ def question_at(steps: list[Any], i: int) -> Question | None:
 
 
 def _symbol(steps: list[Any], at: int) -> str | None:
-    """The operation of a step whose left side is the number, and whose right side was pushed."""
+    """The symbol of the binary operation at a step, if questions may contain it."""
     if at >= len(steps) or steps[at].opname not in ("BINARY_OP", "COMPARE_OP"):
         return None
     symbol = steps[at].argrepr if steps[at].opname == "BINARY_OP" else steps[at].argval
@@ -105,14 +105,14 @@ def _asks_for_truth(name: str) -> bool:
 
 
 def rises(steps: list[Any], i: int) -> bool:
-    """Whether the counter that a step loads is increased by a positive constant."""
+    """Whether the counter that step `i` loads is increased by a positive constant."""
     number, end = _operand(steps, i, i + 1)
     added = end < len(steps) and steps[end].opname == "BINARY_OP" and steps[end].argrepr == "+="
     return isinstance(number, int) and number > 0 and added
 
 
 def _operand(steps: list[Any], i: int, at: int) -> tuple[int | str | None, int]:
-    """A number that is pushed: a constant, or an attribute beside the one that step `i` loads."""
+    """A pushed number, and the next step: a constant, or an attribute beside that of step `i`."""
     here = steps[at : at + 2]
     if here and here[0].opname in _CONSTANT and type(here[0].argval) is int:
         return here[0].argval, at + 1

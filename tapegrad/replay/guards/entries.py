@@ -1,10 +1,10 @@
-"""Entries: dictionaries whose keys and values are compared in one native call.
+"""Entries: the keys and values of many dictionaries, compared in one native call.
 
-Most of what a world compares are entries of small dictionaries: attributes of modules, the state of
-optimizers. `conjunction.py` keeps a `Row` for each dictionary, with the texts of its tests, and
-lists what all of them hold now in a table. A native function compares the table (`cpu/entries.py`):
-10 ns for each entry, where a test takes 35 ns. If it says no, the tests decide. So it may ask for
-more than they do: the very same keys, in the same order.
+Most values that a world compares are entries of small dictionaries: attributes of modules, the
+state of optimizers. `conjunction.py` keeps a `Row` for each dictionary, with the texts of its
+tests, and lists the entries of all of them in a table. A native function (`cpu/entries.py`)
+compares the table: 10 ns per entry, where a test takes 35 ns. If it returns 0, the tests decide. So
+it may be stricter than they are: it requires the same key objects in the same order.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-#: walks through the table at an address: 1 if the dictionaries have what it lists, else 0
+#: compares the table at an address: 1 if the dictionaries have the listed entries, else 0
 Walk = Callable[[int], int]
 #: a dictionary with its keys and values
 Listed = tuple[Any, list[tuple[Any, Any]]]
-#: instead of a value that nobody compares
+#: placeholder for a value that is not compared
 ANYTHING = object()
 
 
 class Row:
-    """One dictionary, the tests of it, and the values that they compare."""
+    """One dictionary, its tests, and the values that they compare."""
 
     __slots__ = ("clauses", "owner", "values", "whole")
 
@@ -32,12 +32,12 @@ class Row:
         self.owner = owner
         self.clauses: dict[str, None] = {}
         self.values: list[tuple[Any, Any]] = []
-        self.whole = False  # whether tests speak of all names, or of their number
+        self.whole = False  # whether a test compares all keys or their number
 
     def entries(self) -> list[tuple[Any, Any]] | None:
-        """All keys in their order, with the values that are compared; `ANYTHING` for the others.
+        """All keys in order, each with the value to compare or `ANYTHING`.
 
-        None for dictionaries with many entries that nobody compares, such as a module's names.
+        None for a dictionary in which few entries are compared, such as a module's namespace.
         """
         if not self.whole and dict.__len__(self.owner) > 2 * len(self.values) + 2:
             return None
@@ -55,7 +55,7 @@ class Row:
 
 
 def keeps_order_in_itself(owner: Any) -> bool:
-    """Whether a dictionary's names, as iterating gives them, are those of its memory."""
+    """Whether iterating over a dictionary gives its keys as they are stored."""
     kind = type(owner)
     return kind is dict or (
         not issubclass(kind, OrderedDict)
@@ -66,9 +66,9 @@ def keeps_order_in_itself(owner: Any) -> bool:
 
 
 def table_of(rows: list[Listed]) -> Any:
-    """For each dictionary its address, its number of entries, and the addresses of these; then 0.
+    """For each dictionary: its address, its size, the addresses of keys and values; at the end 0.
 
-    A value that nobody compares is 0. Who uses it keeps the dictionaries and what they have alive.
+    A value that is not compared is 0. The caller must keep dictionaries, keys and values alive.
     """
     words = []
     for owner, entries in rows:

@@ -1,8 +1,8 @@
-"""Facts of memory: what decides whether a program fits a tensor, other than its values.
+"""Facts: the properties of a tensor, other than its values, that a program depends on.
 
-Comes in: tensors. Goes out: their shape, dtype, layout, device, writability, whether they want
-gradients, and which of them show the same bytes. The same facts are compared for arguments,
-captured tensors and gradients. Called by `reach.py`, `world.py`, `trace/` and `use/replay.py`.
+Comes in: tensors. Goes out: their shape, dtype, layout, device, writability, whether they require
+gradients, and which of them overlap in memory. The same facts are compared for arguments, captured
+tensors and gradients. Called by `reach.py`, `world.py`, `trace/` and `use/replay.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...core.tensor import Tensor
 
 
 def facts_of(tensor: Tensor) -> tuple[Any, ...]:
-    """What of a tensor decides whether a recording fits it, but for overlaps with others."""
+    """The facts that decide whether a recording fits a tensor, except overlaps with others."""
     array = tensor._array
     requires = tensor._requires and (1 if tensor._edge is None else 2)
     if type(array) is np.ndarray:
@@ -31,7 +31,7 @@ def facts_of(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def overlaps(arrays: Sequence[Any]) -> tuple[tuple[int, int, bool], ...]:
-    """The pairs of arrays that show common bytes, and whether they show the very same ones."""
+    """Pairs of arrays whose spans of memory overlap, and whether span and layout are equal."""
     owners = [id(memory_of(a)) for a in arrays]
     if len(set(owners)) == len(owners) and all(
         memory_of(a) is a or a.base is not None for a in arrays
@@ -49,7 +49,7 @@ def overlaps(arrays: Sequence[Any]) -> tuple[tuple[int, int, bool], ...]:
 
 
 def overlapping(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Tensors in groups: those that overlap, directly or through others, are in one."""
+    """Groups of tensors that overlap, directly or through others; without empty tensors."""
     known = {tensor.id: tensor for tensor in tensors if tensor._array.size}
     order = sorted((*bounds(t._array), t.id) for t in known.values())
     group: list[Tensor] = []

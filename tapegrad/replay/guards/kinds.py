@@ -1,7 +1,7 @@
-"""Kinds of objects: what the walk must know of an object without running its code.
+"""Kinds of objects: what the walk finds out about an object without running its code.
 
 Comes in: an object or a type. Goes out: whether it is closed or opaque, its slots, its items, its
-path in words. Nothing here runs code of the objects, except for containers of Python's own types.
+path as text. Nothing here runs code of the objects, except for containers of Python's own types.
 Called by `walk.py`, `attributes.py`, `reach.py` and `world.py`.
 """
 
@@ -23,27 +23,27 @@ from ...core.tensor import Tensor
 from .references import Mark, Reference, dict_item, is_atom, items_of
 from .scope import ANY
 
-#: C functions that read attributes under names that they are given
+#: C functions that access attributes by computed names
 REFLECTIVE = {"getattr", "hasattr", "setattr", "vars", "dir", "__getattribute__", "eval", "exec"}
-#: methods of modules that go through all parameters, buffers or modules
+#: methods of modules that iterate over all parameters, buffers or modules
 TREE_WALKS = {
     *("parameters", "named_parameters", "buffers", "named_buffers", "state_dict", "modules"),
     *("named_modules", "children", "named_children", "apply", "_parameters", "_buffers"),
 }
-#: packages whose own names do not change
+#: packages whose modules and classes keep their attributes
 CLOSED = (
     *("tapegrad", "numpy", "scipy", "llvmlite", "torch", "jax", "jaxlib", "builtins"),
     *("cupy", "cupyx"),
 )
-#: the flag of types that were made by Python code
+#: the flag of heap types, such as classes defined in Python
 HEAP_TYPE = 1 << 9
-#: C types whose subclasses are looked into in ways of their own
+#: C types whose subclasses the walk can visit
 _TRANSPARENT = {
     *(dict, list, tuple, set, frozenset, deque, defaultdict, int, float, complex, str, bytes),
     *(threading.local, functools.partial, np.ndarray, types.SimpleNamespace, Generic),
 }
 
-#: the names of what objects of Python's own types lead to
+#: the attributes through which objects of Python's own types refer to others
 WRAPPERS: dict[type, tuple[str, ...]] = {
     types.MethodType: ("__self__", "__func__"),
     functools.partial: ("func", "args", "keywords"),
@@ -56,11 +56,11 @@ WRAPPERS: dict[type, tuple[str, ...]] = {
 
 
 class Unguardable(Exception):
-    """Something is reached whose state cannot be compared; the message says what."""
+    """The walk has reached an object whose state cannot be compared; the message names it."""
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether something is a tensor; it is not asked itself."""
+    """Whether a value is a tensor, without reading its `__class__`."""
     return issubclass(type(value), Tensor)
 
 
@@ -93,11 +93,11 @@ def stands(reference: Reference, value: Any) -> bool:
 
 
 def fits(container: Any, uses: Iterable[tuple[str, Any]]) -> bool:
-    """Whether a container can be used as code does that puts into it."""
+    """Whether a container supports all uses by code that puts values into it."""
     get = dict_item if isinstance(container, dict) else getitem
     counted, stored = ({key for how, key in uses if how == use} for use in ("count", "store"))
     if counted and stored and (ANY in counted | stored or counted & stored):
-        return False  # nobody knows by how much an item goes up, and what it is set to
+        return False  # increases and stores of one item cannot be told apart
     for how, key in uses:
         if how == "append" and key is None:
             if not isinstance(container, (list, deque)):
@@ -123,13 +123,13 @@ def copied(container: Any) -> Any:
 
 
 def is_closed(value: Any) -> bool:
-    """Whether a class or module belongs to a library whose own names do not change."""
+    """Whether a class or module belongs to a package whose attributes do not change."""
     name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
     return str(name).split(".", 1)[0] in CLOSED
 
 
 def code_of(value: Any) -> Any:
-    """The code of a function, or of the function in a method, property or the like."""
+    """The code of a function, or of the function inside a method, property or similar object."""
     for name in ("__func__", "fget", "func", "__wrapped__"):
         inner = getattr(value, name, None) if not isinstance(value, types.FunctionType) else None
         if isinstance(inner, types.FunctionType):
@@ -161,7 +161,7 @@ def state_of(value: Any) -> Any:
 
 
 def lineage(logger: logging.Logger) -> list[logging.Logger]:
-    """A logger and those to which it hands on what it writes."""
+    """A logger and all its parents."""
     found: list[logging.Logger] = []
     at: logging.Logger | None = logger
     while at is not None:
@@ -193,18 +193,18 @@ def weak_items(value: Any) -> list[Any]:
 
 
 def weak_ids(value: Any) -> list[int]:
-    """The ids of what a weak dictionary or set holds."""
+    """The sorted ids of the objects in a weak dictionary or set."""
     return sorted(map(id, weak_items(value)))
 
 
 def is_opaque(kind: type) -> bool:
-    """Whether objects of a type keep their state where Python does not see it."""
+    """Whether objects of a type may have state that Python cannot see."""
     if kind in _TRANSPARENT:
         return False
     if not kind.__flags__ & HEAP_TYPE:
         return True
     if any("__dict__" in b.__dict__ or "__slots__" in b.__dict__ for b in kind.__mro__):
-        # A class in Python, but maybe of something in C that has a state of its own.
+        # A class in Python, but a base class in C may have state of its own.
         return any(
             not b.__flags__ & HEAP_TYPE and b is not object and b not in _TRANSPARENT
             for b in kind.__mro__
@@ -213,7 +213,7 @@ def is_opaque(kind: type) -> bool:
 
 
 def path_of(marks: list[Mark], parent: int, step: str) -> str:
-    """The way to something that was found, as a user would write it."""
+    """The path to an object that was found, as a user would write it."""
     steps = [step]
     while parent >= 0:
         steps.append(marks[parent].step)

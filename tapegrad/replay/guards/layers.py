@@ -1,8 +1,8 @@
-"""Layers: which module of a model runs, while a function is recorded.
+"""Layers: which module of a model is running while a function is recorded.
 
 Comes in: calls of modules, from `Observer` (`observe.py`), and entries, from the log of a capture
-(`trace/log.py`). Goes out: for each entry the path of its module, such as `model.layers.3`. Outside
-of recordings nothing of this happens.
+(`trace/log.py`). Goes out: for each entry the path of its module, such as `model.layers.3`. Used
+only while recording.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import Any
 
 from ...core.source import LIBRARY
 
-#: frames from the call of a module outwards in which a name for its model is looked for
+#: number of frames, from a module's caller outwards, that are searched for a name of its model
 FRAMES = 3
-#: where the code lies that records
+#: the folder of the code that records
 RECORDING = os.path.join(LIBRARY, "replay") + os.sep
 
 
 class Layers:
-    """The modules that run, innermost last."""
+    """The stack of running modules, innermost last."""
 
     def __init__(self) -> None:
         from ...autograd.engine import Walk
         from ...nn.module import Module
 
         self._module = Module
-        #: code that `entered` and `left` are told about
+        #: code whose calls and returns are reported to `entered` and `left`
         self.codes = {Module.__call__.__code__, Walk.run.__code__}
         self._paths = [""]
-        #: by id of a module: a reference, which does not keep it alive, and its path
+        #: by id of a module: a weak reference to it, and its path
         self._known: dict[int, tuple[weakref.ref[Any], str]] = {}
-        #: by entry_number of an entry: the path of the module that ran
+        #: by number of an entry: the path of the module that ran
         self._entries: dict[int, str] = {}
 
     @property
@@ -55,27 +55,27 @@ class Layers:
         self._paths.append(found[1])
 
     def left(self) -> None:
-        """What was entered last has returned."""
+        """The call that was entered last has returned."""
         if len(self._paths) > 1:
             self._paths.pop()
 
     def wrote(self, entry_number: int) -> None:
-        """An operation left an entry."""
+        """An operation has recorded an entry."""
         if self._paths[-1]:
             self._entries[entry_number] = self._paths[-1]
 
     def visits(self, entry_number: int) -> None:
-        """The backward pass computes the gradients of an entry: they belong to its module."""
+        """The backward pass visits an entry: its module becomes the current one."""
         self._paths[-1] = self._entries.get(entry_number, "")
 
     def of(self, entry_number: int) -> str:
-        """The path of the module that left an entry."""
+        """The path of the module that recorded an entry."""
         return self._entries.get(entry_number, "")
 
     # -- names -------------------------------------------------------------------------------
 
     def _name(self, module: Any, caller: FrameType | None) -> None:
-        """Find a name for a model that a module is part of, and name all its modules."""
+        """Find a name for the model that contains a module, and name all modules of the model."""
         root, name = module, type(module).__name__
         for label, value in _variables(caller):
             if value is module:
@@ -92,16 +92,16 @@ class Layers:
             self._known[id(part)] = (weakref.ref(part), full)
 
     def _contains(self, model: Any, module: Any) -> bool:
-        """Whether something is a model that has been set up and has this module."""
+        """Whether a value is an initialised model that contains this module."""
         if not isinstance(model, self._module) or "_modules" not in model.__dict__:
             return False
         return any(part is module for part in model.modules())
 
 
 def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
-    """Names and values that the code of a frame and of its callers can see.
+    """Names and values that the code of a frame and of its callers can read.
 
-    Frames of the recording itself are left alone: `f_locals` would keep what they delete.
+    The search ends at frames of the recording itself: `f_locals` would keep alive what they delete.
     """
     for _ in range(FRAMES):
         if frame is None or frame.f_code.co_filename.startswith(RECORDING):

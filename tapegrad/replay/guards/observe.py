@@ -1,9 +1,10 @@
-"""Observing: which Python code runs during a recorded call, and what it does besides.
+"""Observation: which Python code runs during a recorded call, and its side effects.
 
-`Observer` is a context around one recorded call. It sees every Python function that starts in this
-thread, and every C function that user code calls (`sys.setprofile`). Goes out: a `Scope`, and a
-refusal in words for effects that a replay could not repeat: files, threads, random numbers that are
-not tapegrad's, iterators from outside. Called by `use/compiled.py`.
+`Observer` is a context manager around one recorded call. `sys.setprofile` reports to it every
+Python function that starts in this thread, and every C function that user code calls. Goes out: a
+`Scope`, and the reason to refuse the recording if it has effects that a replay could not repeat:
+files, threads, random numbers that are not tapegrad's, iterators from outside. Called by
+`use/compiled.py`.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from .scope import Scope, names_of
 
 #: packages of the library whose code reads what users set: attributes of layers, hooks, datasets
 _WATCHED = ("tapegrad.nn", "tapegrad.data", "tapegrad.amp", "tapegrad.optim")
-#: packages whose own code reads nothing else that users set
+#: packages whose code, except in those above, reads nothing that users set
 _CLOSED = ("tapegrad", "numpy", "scipy", "llvmlite", "ml_dtypes", "cupy", "cupyx")
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 
-#: where imports are done
+#: file names of Python's import system
 _IMPORTING = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
-#: modules of Python that work for others and know nothing of what users set
+#: helper modules of Python, which read nothing that users set
 _MACHINERY = {
     *("weakref", "_weakrefset", "abc", "_py_abc", "_collections_abc", "collections.abc"),
     *("linecache", "tokenize", "traceback", "warnings"),
 }
-#: modules of Python that hand work to other threads and processes
+#: modules of Python that run work in other threads or processes
 _ELSEWHERE = ("concurrent", "asyncio", "multiprocessing", "queue", "subprocess")
 
-#: C functions with effects outside of the program
+#: C functions with effects outside of the program, which are refused
 _EFFECTS = {
     "print": "it prints",
     "warn": "it warns",
@@ -57,7 +58,7 @@ _EFFECTS = {
     "system": "it starts a process",
     "fork_exec": "it starts a process",
 }
-#: modules of Python whose C functions tell of the system: what they say is not compared
+#: modules of Python whose C functions return the state of the system, which is not compared
 _SYSTEM = {
     "time",
     "posix",
@@ -70,7 +71,7 @@ _SYSTEM = {
     "select",
     "_imp",
 }
-#: C functions that give what no world knows of
+#: other C functions that are refused, because a world does not contain what they use
 _UNKNOWN = {
     "id": "it asks for the id of an object",
     "__import__": "it imports a module under a computed name",
@@ -82,7 +83,7 @@ _UNKNOWN = {
     "today": "it reads the clock",
     "utcnow": "it reads the clock",
 }
-#: C functions that read or write attributes under names that they are given
+#: C functions that access attributes by computed names
 _REFLECTIVE = {
     *("setattr", "delattr", "vars", "dir", "eval", "exec", "globals", "locals", "format_map"),
     *("__getattribute__", "__setattr__", "__delattr__", "__reduce_ex__", "__reduce__", "_getframe"),
@@ -100,7 +101,7 @@ _PLAIN_PACKAGES = ("numpy", "scipy", "tapegrad", "ml_dtypes", "llvmlite", "cupy"
 
 
 class Observer:
-    """What runs during one recorded call."""
+    """The code that runs during one recorded call."""
 
     def __init__(self) -> None:
         self.scope = Scope()
@@ -110,7 +111,7 @@ class Observer:
         self._user: set[CodeType] = set()
         self._classes: set[type] = set()
         self._generators: set[int] = set()
-        #: the frame of an import that is going on: what modules do while they load does not count
+        #: the frame of the import in progress: code that runs while a module loads does not count
         self._import: FrameType | None = None
         self._before: Any = None
         self._bounds = self.layers.codes
@@ -130,7 +131,7 @@ class Observer:
             self._refuse("it draws random numbers that are not tapegrad's", None)
 
     def stop(self) -> None:
-        """Put back the profiler that was there, if that was not done yet."""
+        """Restore the previous profiler, if that is not done yet."""
         self._import = None
         if sys.getprofile() != self._see:
             return
@@ -142,9 +143,9 @@ class Observer:
                 self._before.enable()
 
     def pause(self) -> bool:
-        """See nothing until `resume`, while code of the library runs; whether that is possible."""
+        """Stop observing until `resume`, while library code runs; returns whether it could."""
         if self._before is not None or sys.getprofile() != self._see:
-            return False  # another profiler wants to see it, or none is set
+            return False  # another profiler must see this code, or ours is not set
         sys.setprofile(None)
         return True
 
@@ -152,9 +153,9 @@ class Observer:
         sys.setprofile(self._see)
 
     def know(self, kind: type, first: types.FunctionType) -> None:
-        """Take note of the code that a function of the library may run, by names.
+        """Add to the scope the code that a library function may run, found by names.
 
-        These are methods of the class `kind`, and functions that stand beside the code.
+        These are methods of the class `kind` and global functions, in packages that are watched.
         """
         if kind in self._classes:
             return
@@ -197,12 +198,12 @@ class Observer:
             before(frame, event, arg)
 
     def _enter(self, frame: FrameType, code: CodeType) -> None:
-        """Take note of code that runs for the first time."""
+        """Add code to the scope when it first runs."""
         if _is_standard(code) and not self._is_called_by_user(frame):
             return
         self._known.add((code, id(frame.f_globals)))
         name = str(frame.f_globals.get("__name__", ""))
-        written = code.co_filename.startswith(source.LIBRARY)  # by the library, while it runs
+        written = code.co_filename.startswith(source.LIBRARY)  # also code generated at run time
         library = written or name.split(".", 1)[0] in _CLOSED
         if (library and not name.startswith(_WATCHED)) or name in _MACHINERY:
             return
@@ -215,14 +216,14 @@ class Observer:
         self.scope.add(code, frame.f_globals, library)
 
     def _resumed(self, frame: FrameType) -> None:
-        """A generator that runs: one which began before the call has a state that is not seen."""
+        """A generator runs: refuse one that began before the call, whose state is unknown."""
         if frame.f_lasti <= _beginning(frame.f_code):
             self._generators.add(id(frame))
         elif id(frame) not in self._generators and frame.f_code in self._user:
             self._refuse("it takes the next item of a generator from outside", frame.f_back)
 
     def _called(self, frame: FrameType, function: Any) -> None:
-        """User code calls a C function, or Python's own code that user code has called."""
+        """Check a C function called by user code, or by Python's own code for user code."""
         if not self._is_called_by_user(frame):
             return
         if getattr(function, "__name__", "") in ("tofile", "dump"):
@@ -245,7 +246,7 @@ class Observer:
             self._refuse("it draws random numbers that are not tapegrad's", frame)
         elif name in ("getattr", "hasattr"):
             if name not in names_of(frame.f_code).variables:
-                self.scope.everything = True  # under another name
+                self.scope.everything = True  # called under another name
         elif name in _REFLECTIVE:
             self.scope.everything = True
         elif name == "format" and isinstance(holder, str):
@@ -255,7 +256,7 @@ class Observer:
             self.scope.everything = True
 
     def _is_called_by_user(self, frame: FrameType | None) -> bool:
-        """Whether code of the user led here, past Python's own code."""
+        """Whether the nearest caller outside of Python's own code is user code."""
         while frame is not None and _is_standard(frame.f_code):
             frame = frame.f_back
         return frame is not None and frame.f_code in self._user
@@ -274,7 +275,7 @@ _GENERATES = 0x20 | 0x200
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:
-    """A code object and those of functions that are defined in it."""
+    """A code object and those of the functions defined in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -293,12 +294,12 @@ def _at(frame: FrameType) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _beginning(code: CodeType) -> int:
-    """The instruction at which a generator is when it first runs."""
+    """The offset of the instruction at which a generator first runs."""
     return next(step.offset for step in dis.get_instructions(code) if step.opname == "RESUME")
 
 
 def _is_plain(function: Any, holder: Any) -> bool:
-    """Whether a C function is known to read no attributes of the objects that it is given."""
+    """Whether a C function is known to read no attributes of its arguments."""
     module = getattr(function, "__module__", None)
     if module is None and holder is not None:
         module = home_of(type(holder))
@@ -306,7 +307,7 @@ def _is_plain(function: Any, holder: Any) -> bool:
 
 
 def _numpy_state() -> Any:
-    """The state of NumPy's global generator, if it was ever used."""
+    """The state of NumPy's global generator; None if `numpy.random` is not imported."""
     if "numpy.random" not in sys.modules:
         return None
     return np.random.get_state(legacy=False)

@@ -1,9 +1,9 @@
 """Reach: the walk over all plain objects that the code of a recording can reach by name.
 
 Comes in: a `Scope`, roots, and the arguments of a call. Goes out: marks in the order of the walk,
-what is compared by identity (`comparisons.py`), and copies of containers. Here stands how each type
-is visited: containers, functions, arrays, wrappers, weak references, objects. An object whose state
-cannot be seen raises `Unguardable`. Called by `world.py`.
+what is compared by identity (`comparisons.py`), and copies of containers. This file defines how
+each type is visited: containers, functions, arrays, wrappers, weak references, objects. An object
+whose state cannot be seen raises `Unguardable`. Called by `world.py`.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ from .references import (
     itself,
 )
 
-#: bytes of NumPy data that are compared before a replay, at most
+#: largest NumPy array, in bytes, that is compared before a replay
 MOST_BYTES = 1 << 26
-#: items of one container that are compared, at most
+#: largest number of items of one container that is compared
 MOST_ITEMS = 1 << 20
 
 #: packages of the library whose objects hold what users set
@@ -71,11 +71,11 @@ _DESCRIPTORS = (
 _LRU = type(functools.lru_cache(lambda: None))
 
 
-#: types of values that classes of the user may be made of
+#: types of values that user classes may inherit from
 _NUMBERS = (int, float, complex, str, bytes)
-#: types of C objects that never change
+#: types in C whose objects never change
 _HARMLESS = {object, itemgetter, type(np.add), type(namedtuple("Pair", "one").__dict__["one"])}
-#: attributes of loggers that the library knows, and what leads to where they write
+#: the standard attributes of loggers, and the names that lead to their handlers and outputs
 _LOGGER = {
     *("name", "level", "parent", "propagate", "handlers", "filters", "disabled", "_cache"),
     *("manager", "root"),
@@ -84,7 +84,7 @@ _OF_HANDLERS = {"handlers", "filters", "stream"}
 
 
 class Reach(AttributeWalk):
-    """One walk."""
+    """One walk, with a visit for each type."""
 
     def _visit(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         if is_tensor(value):
@@ -100,7 +100,7 @@ class Reach(AttributeWalk):
         at = len(self.marks)
         self.seen[id(value)] = at
         self._kept.append(value)
-        kind = type(value)  # isinstance() would ask an object for its class
+        kind = type(value)  # isinstance() would read the object's `__class__`
         for kinds, visit in _VISITS:
             if issubclass(kind, kinds):
                 visit(self, value, parent, step, reference)
@@ -123,7 +123,7 @@ class Reach(AttributeWalk):
             self._members(own, at)
 
     def _hooks(self, group: Mapping[int, Any], parent: int) -> None:
-        """Hooks of a tensor: the functions count, not the keys under which they are kept."""
+        """Visit the hooks of a tensor; two worlds may have them under different keys."""
         keys = list(group)
         reference = Reference(group, None, itself)
         at = self._mark("list", list, len(keys), parent, ".hooks", reference)
@@ -133,7 +133,7 @@ class Reach(AttributeWalk):
 
     def _mapping(self, value: Any, parent: int, step: str, reference: Reference) -> None:
         if hasattr(type(value), "_read_anew"):
-            # Options of an optimizer: all but the tensors is read in every replay.
+            # Options of an optimizer: replays reread everything except the tensors.
             at = self._mark("dict", type(value), None, parent, step, reference)
             self._item(value, "params", at, "['params']")
             return
@@ -233,7 +233,7 @@ class Reach(AttributeWalk):
         self.compared.tests.append(lambda: bytes(value) == before)
 
     def _wrapper(self, value: Any, parent: int, step: str, reference: Reference) -> None:
-        """An object of Python's own that leads to others: a method, a partial, a property."""
+        """Visit an object of Python's own types that refers to others, such as a method."""
         at = self._mark("wrapper", type(value), None, parent, step, reference)
         for name in next(names for kind, names in WRAPPERS.items() if isinstance(value, kind)):
             self._part(value, name, at, f".{name}")
@@ -241,26 +241,26 @@ class Reach(AttributeWalk):
             self._instance(value, at)
 
     def _builtin(self, value: Any, parent: int, step: str, reference: Reference) -> None:
-        if hasattr(value, "mapping"):  # what keys(), values() or items() gave
+        if hasattr(value, "mapping"):  # a view from keys(), values() or items()
             at = self._mark("builtin", type(value).__name__, None, parent, step, reference)
             self._follow(value.mapping, at, ".mapping")
             return
         if value.__name__ in REFLECTIVE:
-            self.scope.everything = True  # under another name
+            self.scope.everything = True  # may be called under another name
         holder = getattr(value, "__self__", None)
         at = self._mark("builtin", value.__name__, None, parent, step, reference)
         if holder is not None and not isinstance(holder, (types.ModuleType, type)):
             self._follow(holder, at, ".__self__")
 
     def _opaque(self, value: Any, parent: int, step: str, reference: Reference) -> None:
-        """Something that leads nowhere."""
+        """Mark an object that refers to no others."""
         naming = isinstance(value, (attrgetter, methodcaller))
         if naming or value.__name__ in ("__setattr__", "__delattr__", "__getattribute__"):
             self.scope.everything = True
         self._mark("same", value, None, parent, step, reference)
 
     def _cached(self, value: Any, parent: int, step: str, reference: Reference) -> None:
-        """A function with a cache: what it read when it last ran is as good as read now."""
+        """Visit a function with a cache: what it read when it last ran counts as read now."""
         at = self._mark("same", value, None, parent, step, reference)
         function = value.__wrapped__
         if isinstance(function, types.FunctionType):
@@ -292,7 +292,7 @@ class Reach(AttributeWalk):
         self._queue.append((target, at, "()", Reference(value, None, call_it)))
 
     def _weak_container(self, value: Any, parent: int, step: str, reference: Reference) -> None:
-        """A weak dictionary or set: its items of now, which the walk keeps for a moment."""
+        """Visit the items that a weak dictionary or set has now."""
         items = weak_items(value)
         ids = sorted(map(id, items))
         at = self._mark("list", type(value), len(items), parent, step, reference)
@@ -315,7 +315,7 @@ class Reach(AttributeWalk):
         self._queue.append((held, at, ".get()", inner))
 
     def _check_cached(self, function: types.FunctionType, parent: int, step: str) -> None:
-        """Refuse a cached function that reads objects: what is cached may be older than they."""
+        """Refuse a cached function that reads objects: its cache misses changes to them."""
         held = [c.cell_contents for c in function.__closure__ or () if is_filled(c)]
         names = [n for n in function.__code__.co_names if n in function.__globals__]
         for value in (*held, *(function.__globals__[n] for n in names)):
@@ -326,7 +326,7 @@ class Reach(AttributeWalk):
                 )
 
     def _mover(self, value: Any, parent: int, step: str, reference: Reference) -> None:
-        """Something with a hidden state: a recording in which it moves is refused."""
+        """Mark an object with hidden state; a recording that changes the state is refused."""
         asked = self.scope.attributes & {"bit_generator", "getstate", "get_state"}
         if asked or isinstance(value, random.SystemRandom):
             raise Unguardable(
@@ -337,7 +337,7 @@ class Reach(AttributeWalk):
         self.movers.append((at, state, state()))
 
     def _logger(self, value: logging.Logger, parent: int, step: str, reference: Reference) -> None:
-        """A logger that wrote nothing: whether it would write is compared, not where to."""
+        """Visit a logger; if it wrote nothing, compare only whether it would write."""
         writes = logging.Logger.handle.__code__ in self.scope.codes
         own = (
             type(value) not in (logging.Logger, logging.RootLogger) or vars(value).keys() - _LOGGER
@@ -346,7 +346,7 @@ class Reach(AttributeWalk):
             self._object(value, parent, step, reference)
             return
         before = logger_state(value)
-        kept = [(*at.handlers, *at.filters) for at in lineage(value)]  # so that no id is used anew
+        kept = [(*at.handlers, *at.filters) for at in lineage(value)]  # so that no id is reused
         self._kept.extend(kept)
         at = self._mark("same", value, before, parent, step, reference)
         self.compared.tests.append(lambda: bool(kept) and logger_state(value) == before)
@@ -388,7 +388,7 @@ class Reach(AttributeWalk):
         self._instance(value, at)
 
 
-#: how objects are visited, by type, in this order; all others are ordinary objects
+#: visits by type, tried in this order; all other objects are ordinary
 _VISITS: tuple[tuple[Any, Callable[..., None]], ...] = (
     (logging.Logger, Reach._logger),
     (dict, Reach._mapping),

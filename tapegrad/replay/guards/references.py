@@ -1,4 +1,4 @@
-"""References: where plain values are stored, what kinds of values there are, when two are alike.
+"""References: where plain values are stored, which values are atoms, and when two are equal.
 
 A `Reference` reads and writes an entry of a dictionary, an item of a list, an attribute or a cell.
 A `Mark` is one step of the walk. Made by `walk.py` and `reach.py`, read by `world.py` and
@@ -30,7 +30,7 @@ _EXACT = {
 _KINDS = (np.dtype, np.generic, re.Pattern, dtypes.DType, device)
 #: modules of Python whose objects are values too: dates, paths, fractions
 _VALUES = {"decimal", "_decimal", "fractions", "datetime", "pathlib", "uuid"}
-#: what members of an enumeration have; others may have attributes of their own
+#: the standard attributes of enum members; members with others are not atoms
 _OF_ENUM = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 
 
@@ -47,7 +47,7 @@ def is_atom(value: Any) -> bool:
 
 
 class _Missing:
-    """Stands where there is nothing."""
+    """The type of `MISSING`, which a reference reads where nothing is stored."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -57,7 +57,7 @@ MISSING: Any = _Missing()
 
 
 def dict_item(owner: Any, key: Any) -> Any:
-    """`owner[key]`, past the methods of a subclass and what it does about missing keys."""
+    """`owner[key]`, without calling methods of a subclass such as `__missing__`."""
     value = dict.get(owner, key, MISSING)
     if value is MISSING:
         raise KeyError(key)
@@ -65,14 +65,14 @@ def dict_item(owner: Any, key: Any) -> Any:
 
 
 def items_of(value: Any) -> list[Any]:
-    """The items of a list, tuple, deque or set, past the methods of a subclass."""
+    """The items of a list, tuple, deque or set, without calling methods of a subclass."""
     kind = type(value)
     base = next(b for b in (list, tuple, deque, set, frozenset) if issubclass(kind, b))
     return [*base.__iter__(value)]
 
 
 class Reference:
-    """Where a value stands: how to read it now, and how to put another one there."""
+    """Where a value is stored: reads the current value, and stores another one."""
 
     __slots__ = ("get", "key", "owner")
 
@@ -82,18 +82,18 @@ class Reference:
         self.get = get
 
     def is_stored(self) -> bool:
-        """Whether something is kept here, so that another value may stand here later."""
+        """Whether the value is stored here, so that another one may replace it."""
         return self.get is not itself and self.get is not call_it and self.get is not context_value
 
     def read(self) -> Any:
-        """What stands here now; `MISSING` if nothing does."""
+        """The value stored here now; `MISSING` if there is none."""
         try:
             return self.get(self.owner, self.key)
         except (KeyError, IndexError, AttributeError, ValueError):
             return MISSING
 
     def write(self, value: Any) -> None:
-        """Put a value here, past all methods that the owner's class has for that."""
+        """Store a value, in dictionaries and slots without calling methods of the owner."""
         if value is MISSING:
             self._delete()
         elif self.get is dict_item:
@@ -125,7 +125,7 @@ def slot_value(owner: Any, member: Any) -> Any:
 
 
 def instance_dict(value: Any) -> dict[str, Any] | None:
-    """The dictionary of an object's attributes, past methods and properties of its class."""
+    """An object's attribute dictionary, without calling methods or properties of its class."""
     if issubclass(type(value), threading.local):
         own: dict[str, Any] = threading.local.__getattribute__(value, "__dict__")
         return own  # that of this thread
@@ -150,7 +150,7 @@ def context_value(owner: Any, key: Any) -> Any:
 
 
 class Mark:
-    """One step of a walk: what was found, and where."""
+    """One step of a walk: the value that was found, and where."""
 
     __slots__ = ("detail", "kind", "parent", "raw", "reference", "step", "value")
 
@@ -167,14 +167,14 @@ class Mark:
         self.kind = kind
         self.value = value  # compared as `kind` says
         self.detail = detail
-        self.raw = raw  # what was found
+        self.raw = raw  # the value that was found
         self.parent = parent
         self.step = step
         self.reference = reference
 
 
 def same_atom(a: Any, b: Any) -> bool:
-    """Equality that tells 1, 1.0 and True apart, 0.0 and -0.0 too, and takes NaN as itself."""
+    """Equality that distinguishes 1, 1.0 and True, also 0.0 and -0.0; NaN equals itself."""
     if a is b:
         return True
     if type(a) is not type(b):

@@ -27,11 +27,11 @@ _GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _FREE = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 _STORE = {"STORE_ATTR", "STORE_GLOBAL", "STORE_NAME", "STORE_DEREF"}
 _DELETE = {"DELETE_ATTR", "DELETE_GLOBAL", "DELETE_NAME", "DELETE_DEREF"}
-#: instructions that push one value which needs nothing from the stack
+#: instructions that push one value and pop nothing
 _LOCAL = {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"}
 _SIMPLE = {"LOAD_CONST", "LOAD_SMALL_INT", *_LOCAL}
 
-#: functions that read or write attributes under names that they are given
+#: functions that read an attribute whose name is an argument
 _BY_NAME = {"getattr", "hasattr"}
 #: names through which code reaches all attributes of an object, or all variables of a module
 _REFLECTION = {
@@ -41,12 +41,12 @@ _REFLECTION = {
 }
 
 
-#: functions of the library through which numbers are read anew in every replay
+#: functions of the library whose numbers are reread in every replay
 _READ_ANEW = {"runtime_number", "decided"}
 
 
 class _Any:
-    """Stands for a key that is not a constant."""
+    """The type of `ANY`: a key that is not a constant."""
 
 
 ANY = _Any()
@@ -54,36 +54,36 @@ ANY = _Any()
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What one code object names."""
+    """The names that one code object uses, by kind of use."""
 
     attributes: frozenset[str]
     variables: frozenset[str]  # globals that it reads
-    imports: frozenset[tuple[str, int]]  # modules that it imports, with the level of dots
+    imports: frozenset[tuple[str, int]]  # modules that it imports, with the number of dots
     stored: frozenset[str]  # attributes and variables that it sets or deletes
-    #: read in an ordinary way, so that what stands there may decide something
+    #: read in an ordinary way, so that anything may depend on the value
     read: frozenset[str]
     #: read to be increased in place, as in `self.n += 1`
     counted: frozenset[str]
-    #: of them, those that go up by anything but a positive constant
+    #: those of them that change by anything but a positive constant
     moved: frozenset[str]
-    #: set or deleted in another way than that
+    #: set or deleted, except by such increases
     assigned: frozenset[str]
-    #: pairs of a name and what is asked of the number under it
+    #: pairs of a name and a question about its number
     asked: frozenset[tuple[str, Question]]
-    #: read to have something put into it, as in `losses.append(x)` or `metrics["loss"] = x`: the
-    #: name, what is done, and the key
+    #: read to put a value into it, as in `losses.append(x)` or `metrics["loss"] = x`: the name, the
+    #: kind of change, and the key
     collected: frozenset[tuple[str, str, Any]]
-    #: read to take items under constant keys, as in `config["rate"]`: pairs of name and key
+    #: read to get an item under a constant key, as in `config["rate"]`: pairs of name and key
     indexed: frozenset[tuple[str, Any]]
-    #: constants that may be keys
+    #: string constants, which may be keys
     strings: frozenset[str]
-    #: whether it reads attributes whose names it computes
+    #: whether it accesses attributes by computed names
     everything: bool
 
 
 @functools.lru_cache(maxsize=4096)
 def names_of(code: CodeType) -> Names:
-    """What the instructions of a code object name; nested functions count when they run."""
+    """The names in the instructions of a code object; nested functions count when they run."""
     steps = list(dis.get_instructions(code))
     attributes: set[str] = set()
     variables: set[str] = set()
@@ -94,7 +94,7 @@ def names_of(code: CodeType) -> Names:
     moved: set[str] = set()
     assigned: set[str] = set()
     asked: set[tuple[str, Question]] = set()
-    increments: set[int] = set()  # the steps that store what was increased
+    increments: set[int] = set()  # indices of the steps that store an increased value
     collected: set[tuple[str, str, Any]] = set()
     indexed: set[tuple[str, Any]] = set()
     everything = False
@@ -162,13 +162,13 @@ def _strings(code: CodeType) -> Iterator[str]:
 
 
 def _level(steps: list[Any], i: int) -> int:
-    """The dots of an import: the constant that was pushed before the names."""
+    """The number of dots of an import: the constant that was pushed before the names."""
     before = steps[i - 2].argval if i >= 2 else 0
     return before if isinstance(before, int) else 0
 
 
 def _counted(steps: list[Any], i: int) -> int | None:
-    """The step that stores what is loaded only to be changed by `+=` and the like."""
+    """The index of the step that stores a value loaded only for `+=` or `-=`, else None."""
     end = _increased(steps, i + 1)
     if end is None:
         return None
@@ -179,7 +179,7 @@ def _counted(steps: list[Any], i: int) -> int | None:
 
 
 def _increased(steps: list[Any], start: int) -> int | None:
-    """The step after the in-place operation whose left side was just pushed, if there is one."""
+    """The index after the in-place operation whose left operand was just pushed, else None."""
     depth = 0
     for i in range(start, len(steps) - 1):
         step = steps[i]
@@ -194,16 +194,16 @@ def _increased(steps: list[Any], start: int) -> int | None:
     return None
 
 
-#: methods of lists and deques that put something in and read nothing
+#: methods of lists and deques that add items and read nothing
 _PUTTING = {"append", "extend"}
 _METHOD = {"LOAD_METHOD", "LOAD_ATTR"}
 
 
 def _collecting(steps: list[Any], i: int) -> list[tuple[str, Any]] | None:
-    """How a container is used that is loaded only to have something put into it.
+    """The uses of a container that is loaded only to put values into it, else None.
 
-    Gives what is done ("append", "store" or "count") and the key if it is a constant, for each use
-    of a local variable that it is put into first.
+    A use is the kind of change ("append", "store" or "count") and the key. If the container is
+    stored in a local variable first, these are the uses of the variable.
     """
     following = steps[i + 1].opname if i + 1 < len(steps) else ""
     if following != "STORE_FAST":
@@ -224,7 +224,7 @@ def _collecting(steps: list[Any], i: int) -> list[tuple[str, Any]] | None:
 
 
 def _putting(steps: list[Any], i: int) -> tuple[str, Any] | None:
-    """What is done, from a step on, with a container that was just pushed."""
+    """The change, from a step on, to a container that was just pushed; None for other uses."""
     following = [step.opname for step in steps[i : i + 4]]
     if following and following[0] in _METHOD:
         if steps[i].argval == "setdefault":
@@ -248,7 +248,7 @@ def _putting(steps: list[Any], i: int) -> tuple[str, Any] | None:
 
 
 def _putting_by_default(steps: list[Any], i: int) -> tuple[str, Any] | None:
-    """`setdefault(key, []).append`, after its first name: the same as `[key].append`."""
+    """The use in `setdefault(key, []).append`, after its first name: that of `[key].append`."""
     around = [step for step in steps[i : i + 6] if step.opname != "PRECALL"][:4]
     if [step.opname for step in around[1:3]] != ["BUILD_LIST", "CALL"] or around[1].arg:
         return None
@@ -258,13 +258,13 @@ def _putting_by_default(steps: list[Any], i: int) -> tuple[str, Any] | None:
 
 
 def _constant_key(step: Any) -> Any:
-    """A constant that is pushed and may be a key; ANY for another value."""
+    """The string or integer that a step pushes as a constant, else `ANY`."""
     constant = step.opname in ("LOAD_CONST", "LOAD_SMALL_INT")
     return step.argval if constant and isinstance(step.argval, (str, int)) else ANY
 
 
 def _is_indexed(steps: list[Any], i: int) -> bool:
-    """Whether a container is loaded only to take one item under a constant key."""
+    """Whether a container is loaded only to get one item under a constant key."""
     return (
         i + 2 < len(steps)
         and steps[i + 1].opname in ("LOAD_CONST", "LOAD_SMALL_INT")
@@ -274,7 +274,7 @@ def _is_indexed(steps: list[Any], i: int) -> bool:
 
 
 def _names_are_constant(steps: list[Any]) -> bool:
-    """Whether each `getattr` and `hasattr` gets its name as a constant."""
+    """Whether each call of `getattr` and `hasattr` has a constant name."""
     for i, step in enumerate(steps):
         if step.opname not in _GLOBAL or step.argval not in _BY_NAME:
             continue
@@ -298,14 +298,14 @@ def _names_are_constant(steps: list[Any]) -> bool:
 
 
 class Scope:
-    """All that the code of one recording names."""
+    """All names that the code of one recording uses."""
 
     def __init__(self) -> None:
         self.codes: set[CodeType] = set()
         #: by id of a module's dictionary: the dictionary, and the variables that code there reads
         self.variables: dict[int, tuple[dict[str, Any], set[str]]] = {}
         self.modules: set[str] = set()
-        #: ids of the dictionaries of modules whose variables are read under computed names
+        #: ids of the dictionaries of modules whose variables are accessed by computed names
         self.whole: set[int] = set()
         self.attributes: set[str] = set()
         self.named_by_user: set[str] = set()
@@ -323,7 +323,7 @@ class Scope:
         self._functions: list[weakref.ref[FunctionType]] = []
 
     def add(self, code: CodeType, variables: dict[str, Any], library: bool) -> None:
-        """Take in code that ran with these global variables."""
+        """Add code that ran with these global variables."""
         self.codes.add(code)
         names = names_of(code)
         self.attributes |= names.attributes
@@ -347,7 +347,7 @@ class Scope:
             self.everything = self.everything or names.everything
         wanted = names.variables
         if library:
-            # Functions and classes of the library stay what they are; its registries do not.
+            # Functions and classes of the library do not change; its registries do.
             wanted = frozenset(n for n in wanted if _is_registry(variables.get(n)))
         known = self.variables.setdefault(id(variables), (variables, set()))
         known[1].update(wanted)
@@ -357,7 +357,7 @@ class Scope:
             self.modules.update(_modules(name, level, variables))
 
     def covers(self, other: Scope) -> bool:
-        """Whether everything that the other names is named here too."""
+        """Whether this scope includes the other."""
         return (
             other.codes <= self.codes
             and other.variables.keys() <= self.variables.keys()
@@ -365,11 +365,11 @@ class Scope:
         )
 
     def size(self) -> int:
-        """Grows with what is named."""
+        """A number that grows with the scope."""
         return len(self.codes) + self.everything
 
     def joined(self, other: Scope) -> Scope:
-        """What either of the two names."""
+        """The union of two scopes."""
         both = Scope()
         for scope in (self, other):
             both.codes |= scope.codes
@@ -395,7 +395,7 @@ class Scope:
         return both
 
     def line_of(self, name: str) -> str:
-        """Where code that ran reads a name, in words; empty if that is not known."""
+        """A note with the line that reads a name; empty if it is not known."""
         for code in self.codes:
             names = names_of(code)
             asked = {n for n, _ in names.asked}
@@ -407,7 +407,7 @@ class Scope:
         return ""
 
     def functions(self, codes: Iterable[CodeType]) -> list[FunctionType]:
-        """The functions that exist with one of these codes; they are searched for once."""
+        """The functions with these codes, and others found before; each code is searched once."""
         wanted = [code for code in codes if code not in self._searched]
         if wanted:
             self._searched.update(wanted)
@@ -424,7 +424,7 @@ def _is_registry(value: Any) -> bool:
 
 
 def _modules(name: str, level: int, variables: dict[str, Any]) -> Iterable[str]:
-    """The names of the modules that an import statement leads to."""
+    """The names of the module that an import statement loads and of its parent packages."""
     if level:
         package = str(variables.get("__package__") or "").split(".")
         name = ".".join([*package[: len(package) - level + 1], *([name] if name else [])])

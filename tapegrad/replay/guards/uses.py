@@ -1,8 +1,8 @@
-"""Uses: names whose values decide nothing, as far as the code that ran can tell.
+"""Uses: names whose values may differ in the next call, because of how code uses them.
 
 Comes in: a name, its value and the scope. Goes out: a `Use`, or None for an ordinary read. A value
-need not be the same in the next call if code only sets it, only puts things into it, only counts it
-up, or only asks a fixed question about it. Called by the walk (`walk.py`), for each value that it
+need not be the same in the next call if code only sets it, only puts values into it, only counts it
+up, or only asks fixed questions about it. Called by the walk (`walk.py`), for each value that it
 finds under a name.
 """
 
@@ -24,21 +24,21 @@ _CONTAINERS = (list, dict, tuple, deque, defaultdict, OrderedDict, Counter)
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How code uses what stands under a name: "written", "counted" or "collected"."""
+    """How code uses the value of a name: "written", "counted" or "collected"."""
 
     kind: str
-    questions: tuple[Question, ...] = ()  # that are asked of a counter
-    puts: Collection[tuple[str, Any]] = ()  # what is done to a container, and the key
+    questions: tuple[Question, ...] = ()  # about a counter
+    puts: Collection[tuple[str, Any]] = ()  # changes to a container: kind and key
     keys: Collection[Any] = ()  # of items that are read
 
 
 def use_of(scope: Scope, name: str, value: Any, reference: Reference) -> Use | None:
-    """How a value is used under a name; None if everything may depend on it."""
+    """How code uses the value of a name; None if anything may depend on it."""
     if name in scope.read or scope.everything:
         return None
     puts, keys = scope.collected.get(name, set()), scope.indexed.get(name, set())
     counted, asked = name in scope.counted, scope.asked.get(name, set())
-    if counted and type(value) is list:  # `+=` puts items into the list itself
+    if counted and type(value) is list:  # `+=` extends the list in place
         puts, counted = {*puts, ("append", None)}, False
     if not counted and not asked:
         if puts or keys:

@@ -39,7 +39,7 @@ _BUILTINS: dict[str, Any] = builtins.__dict__
 
 
 class ObjectWalk:
-    """One walk from roots through plain objects, before it is known how each type is visited."""
+    """One walk from roots through plain objects; a subclass defines how each type is visited."""
 
     def __init__(self, scope: Scope, roots: list[tuple[str, Any]], objects: list[Any]) -> None:
         self.scope = scope
@@ -47,21 +47,21 @@ class ObjectWalk:
         self.objects = objects  # among the arguments of the call
         self.marks: list[Mark] = []
         self.compared = Comparisons()
-        #: tensors, by position among the marks
+        #: tensors, by position of their marks
         self.tensors: dict[int, Tensor] = {}
-        #: containers: position, keys that lead further from there, the container, a copy of it
+        #: containers: position of a mark, keys from there to the container, the container, a copy
         self.containers: list[tuple[int, tuple[Any, ...], Any, Any]] = []
         #: by id of a container: the keys whose items are counted up
         self.counted: dict[int, set[Any]] = {}
         #: objects: position, the object, the names of its attributes
         self.members: list[tuple[int, Any, list[str]]] = []
-        #: things with a hidden state that may move: position, how to read the state, the state
+        #: objects with hidden state that may change: position, a function that reads it, the state
         self.movers: list[tuple[int, Callable[[], Any], Any]] = []
-        #: variables of modules that code names and that are not there
+        #: variables of modules that code names and that do not exist
         self.absent: list[tuple[dict[str, Any], str]] = []
-        #: names that code sets and that are not there yet, in modules, classes and functions
+        #: names that code sets and that do not exist yet, in modules, classes and functions
         self.unset: list[tuple[int, Any, str]] = []
-        #: by id of an object: its position; the marks keep the objects alive
+        #: by id of an object: its position; the marks and `_kept` keep the objects alive
         self.seen: dict[int, int] = {}
         self._functions: set[types.CodeType] = set()
         self._visited: set[type] = set()
@@ -108,7 +108,7 @@ class ObjectWalk:
             self._visit(*self._queue.popleft())
 
     def _find_functions(self) -> None:
-        """Functions that ran and were not met: they are held by something that is not walked."""
+        """Visit functions that ran but that only objects outside of the walk refer to."""
         missing = [
             code
             for code in self.scope.codes
@@ -136,7 +136,7 @@ class ObjectWalk:
             self._queue.append((value, parent, step, reference))
 
     def _part(self, holder: Any, name: str, parent: int, step: str) -> None:
-        """A part that is read with getattr: a slot, a cell, the defaults of a function."""
+        """Compare and queue a part that is read with getattr, such as a function's defaults."""
         reference = Reference(holder, name, getattr)
         value = reference.read()
         if value is MISSING:
@@ -147,20 +147,20 @@ class ObjectWalk:
             self._queue.append((value, parent, step, reference))
 
     def _compare(self, table: Table, owner: Any, key: Any, value: Any) -> None:
-        """Compare what stands somewhere by identity; of tensors, `World.settle` says how."""
+        """Compare a stored value by identity; tensors are left to `World.settle`."""
         if not is_tensor(value):
             table.add(owner, key, value)
 
     def _follow(self, value: Any, parent: int, step: str) -> None:
-        """Walk through an object that stands nowhere by name."""
+        """Queue an object that is not stored under a name or key."""
         self._queue.append((value, parent, step, Reference(value, None, itself)))
 
     def _is_only_written(
         self, name: str, value: Any, parent: int, step: str, reference: Reference
     ) -> bool:
-        """Note a name that is only set, counted up, asked about or put into: little depends on it.
+        """Mark a value that code only sets, counts, asks about or puts into; whether it is one.
 
-        Counters are compared by the answers to what is asked of them.
+        Counters are compared by the answers to the questions about them.
         """
         use = use_of(self.scope, name, value, reference)
         if use is None:
@@ -176,7 +176,7 @@ class ObjectWalk:
         return True
 
     def _picked(self, container: Any, keys: Iterable[Any], at: int) -> None:
-        """Compare those items of a container that code reads under constant keys."""
+        """Compare the items of a container that code reads under constant keys."""
         for key in sorted(keys, key=repr):
             reference = Reference(
                 container, key, dict_item if isinstance(container, dict) else getitem
@@ -192,7 +192,7 @@ class ObjectWalk:
                 self._queue.append((value, at, f"[{key!r}]", reference))
 
     def _collect(self, container: Any, at: int, uses: Iterable[tuple[str, Any]]) -> None:
-        """Keep a copy of a container that is put into, and note the items that are set."""
+        """Keep a copy of a container that code puts values into; mark the items that it sets."""
         if not isinstance(container, tuple):
             self.containers.append((at, (), container, copied(container)))
         get = dict_item if isinstance(container, dict) else getitem
@@ -213,5 +213,5 @@ class ObjectWalk:
         return name in self.scope.attributes or self.scope.everything
 
     def _visit(self, value: Any, parent: int, step: str, reference: Reference) -> None:
-        """Walk through one object: see `Reach`."""
+        """Visit one object: see `Reach`."""
         raise NotImplementedError

@@ -1,12 +1,12 @@
 """The world of a recording: the plain Python values that its code can reach by name.
 
-Comes in: a scope, roots and arguments. A `World` holds what a walk has found (`reach.py`) in two
-forms: a list of **marks** in the order of the walk, by which two worlds are compared, and lists of
-owners, keys and values, so that `holds` is a series of `is` tests in C. If a test fails, another
-walk decides: equal values in other objects are accepted, and a difference is known by its path.
+Comes in: a scope, roots and arguments. A `World` stores what a walk has found (`reach.py`) in two
+forms: a list of **marks** in the order of the walk, used to compare two worlds, and lists of
+owners, keys and values, from which `holds` generates a function of `is` tests. If a test fails,
+another walk decides: it accepts equal values in other objects, and reports a difference by path.
 Called by `use/compiled.py`, `use/variant.py` and `trace/effects.py`.
 
-`docs/design.md` says what is a root, what is walked, what is compared and what is refused.
+`docs/design.md` defines the roots, and what is walked, compared and refused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class World:
-    """What the code of one recording can reach, as it is now."""
+    """The values that the code of one recording can reach, at the time of the walk."""
 
     def __init__(
         self,
@@ -51,46 +51,46 @@ class World:
     ) -> None:
         self.scope = scope
         self.roots = list(roots)
-        #: objects among the arguments of the call, and the tensors
+        #: the objects and the tensors among the arguments of the call
         self.objects = list(objects)
         self.given = list(arguments)
         self.arguments = {t.id: i for i, t in reversed(list(enumerate(self.given)))}
         self.recording: Recording | None = None
         self._twins: dict[int, int] | None = None
-        #: positions of what code sets, and left as it was: then it must be so again
+        #: positions of values that code may set but left unchanged: they must be the same again
         self.held: frozenset[int] = frozenset()
-        #: by position of a counter that is asked something: how far it went up in the call
+        #: by position of a counter with questions: its increase in the call
         self.risen: dict[int, int] = {}
         self._test: Callable[[], bool] | None = None
         size = -1
         while size != scope.size():
-            # What is reached may show that more is named: then the walk begins anew.
+            # The walk may add names to the scope: then it is repeated.
             size = scope.size()
             self.reach = Reach(scope, self.roots, self.objects)
         self.marks, self.tensors = self.reach.marks, self.reach.tensors
         self.compared = self.reach.compared
-        #: tensors with the ids of their gradients of now, which this does not keep alive
+        #: tensors with the ids of their current gradients, which are not kept alive
         self._grads = [
             (t, t._grad.id) for t in (*self.tensors.values(), *self.given) if t._grad is not None
         ]
         self.settle(frozenset())
 
     def members(self) -> Iterator[tuple[int, dict[str, Any], list[str]]]:
-        """Objects with their attributes of now and the names that they had."""
+        """Positions of objects, with their current attributes and the names that the walk found."""
         for at, value, names in self.reach.members:
             entries = instance_dict(value)
             assert entries is not None
             yield at, entries, names
 
     def mark_of(self, value: Any) -> Mark | None:
-        """The mark of an object that was there when this world was looked at."""
+        """The mark of an object that the walk found, else None."""
         at = self.reach.seen.get(id(value))
         return None if at is None else self.marks[at]
 
-    # -- what stays ---------------------------------------------------------------------------
+    # -- comparison ---------------------------------------------------------------------------
 
     def settle_for(self, recording: Recording) -> None:
-        """Say which tensors a recording reads by identity, and which numbers it reads anew."""
+        """Compare by identity tensors that a recording reads; ignore numbers that it rereads."""
         self.recording = recording
         read = recording.tensors()
         numbers = {
@@ -104,7 +104,7 @@ class World:
         self.settle(frozenset(at for at, t in self.tensors.items() if t.id in read))
 
     def hold(self) -> None:
-        """A call has ended: what it may set and did not change is compared from now on."""
+        """After a call: compare from now on values that it may set but left unchanged."""
         self.held = frozenset(
             at
             for at, mark in enumerate(self.marks)
@@ -120,12 +120,12 @@ class World:
         self._test = None
 
     def settle(self, fixed: frozenset[int]) -> None:
-        """Say which tensors the program reads by identity: those at positions in `fixed`.
+        """Compare tensors at the positions in `fixed` by identity: the program reads them.
 
-        Of all others, shape, dtype and layout count. Where an argument stands, the argument of the
-        call must stand.
+        Of others, the facts are compared. Where an argument was, the same argument of the next call
+        must be.
         """
-        # What code has set to the tensor that was there, it may have found elsewhere.
+        # Code that stored the same tensor again may have read it elsewhere: fix it there too.
         raws = [self.marks[at].raw for at in self.held]
         kept = {raw.id: raw for raw in raws if is_tensor(raw)}
         self.fixed = fixed = fixed | {at for at, t in self.tensors.items() if t.id in kept}
@@ -160,7 +160,7 @@ class World:
         self._pattern = _pattern([reference.read() for reference, _ in self._loose])
 
     def _argument_held(self, at: int) -> int | None:
-        """Which argument of the call stood already where code may set it."""
+        """The index of the argument that was already stored where code may set it, else None."""
         raw = self.marks[at].raw
         return self.arguments.get(raw.id) if is_tensor(raw) else None
 
@@ -170,9 +170,9 @@ class World:
         objects: Sequence[Any] = (),
         find_walk: Callable[[], Walk | None] | None = None,
     ) -> bool:
-        """Whether everything is the same object as it was; what is equal may fail here.
+        """Whether every value is still the same object; an equal one may fail here.
 
-        `find_walk` gives a native function that compares dictionaries, if there is one.
+        `find_walk` returns a native function that compares dictionaries, or None.
         """
         try:
             if self._test is None:
@@ -182,7 +182,7 @@ class World:
             return False
 
     def _written(self, find_walk: Callable[[], Walk | None] | None) -> Callable[[], bool]:
-        """All tests that depend on no argument, as one function."""
+        """One function with all tests that do not depend on arguments."""
         tests = Conjunction()
         self.compared.write(tests)
         for at in self.held:
@@ -199,7 +199,7 @@ class World:
         return tests.function(find_walk=find_walk)
 
     def _tensors_hold(self, arguments: Sequence[Tensor], objects: Sequence[Any]) -> bool:
-        """Whether arguments, and tensors that the program does not read, are where they were."""
+        """Whether arguments are where they were, and tensors that the program does not read fit."""
         for i, t in enumerate(arguments):
             if t.id in self._ids and i not in self._bound_indices:
                 return False
@@ -224,7 +224,7 @@ class World:
         return True
 
     def changed_value(self) -> str | None:
-        """A plain value that is another one now, if that is seen at once."""
+        """Describe a plain value in a dictionary that has changed, without a walk; else None."""
         table = self.compared.entries
         for owner, key, before in table:
             now = dict.get(owner, key, MISSING)
@@ -237,13 +237,13 @@ class World:
         return None
 
     def is_rewritten(self, at: int) -> bool:
-        """Whether code that ran puts other tensors where one stands."""
+        """Whether code that ran may store another tensor in place of this one."""
         mark = self.marks[at]
         name = mark.step.lstrip(".")
         return name in self.scope.stored and mark.reference.is_stored()
 
     def difference(self, other: World) -> str | None:
-        """What is another value in another world, in words; None where the two are alike."""
+        """Describe the first difference from another world; None if the two are equivalent."""
         for at, (mine, theirs) in enumerate(zip(self.marks, other.marks, strict=False)):
             if not self._same(at, mine, theirs, other):
                 where = self.scope.line_of(self.marks[at].step.lstrip("."))
@@ -287,18 +287,18 @@ class World:
         return bool(mine.value == theirs.value) and _same_detail(mine.detail, theirs.detail)
 
     def _twin(self, at: int) -> int:
-        """Where the tensor at a position was met for the first time."""
+        """The position where the walk first found the tensor at `at`."""
         if self._twins is None:
             first: dict[int, int] = {}
             self._twins = {p: first.setdefault(t.id, p) for p, t in self.tensors.items()}
         return self._twins[at]
 
     def stores_objects(self) -> bool:
-        """Whether code sets something to an object that was there: it must be the same one."""
+        """Whether code may set something but left an object there, which must be the same again."""
         return any(not is_atom(self.marks[at].raw) for at in self.held)
 
     def adopt(self, other: World) -> None:
-        """Take the objects of another world that is alike."""
+        """Take over the objects of an equivalent world."""
         fixed, recording, held, risen = self.fixed, self.recording, self.held, self.risen
         for mine, theirs in zip(self.marks, other.marks, strict=True):
             mine.reference.owner, mine.reference.key = theirs.reference.owner, theirs.reference.key
@@ -310,15 +310,15 @@ class World:
         else:
             self.settle(fixed)
 
-    # -- telling -------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------
 
     def path(self, at: int) -> str:
-        """The way to a mark, as a user would write it."""
+        """The path of a mark, as a user would write it."""
         mark = self.marks[at]
         return path_of(self.marks, mark.parent, mark.step)
 
     def moved(self) -> str | None:
-        """Something whose hidden state has changed since this world was looked at."""
+        """The path of an object whose hidden state has changed since the walk, else None."""
         for at, state, before in self.reach.movers:
             if state() != before:
                 return self.path(at)
@@ -329,7 +329,7 @@ class World:
 
 
 def _add_reference(tests: Conjunction, reference: Reference, value: Any) -> None:
-    """A test that a value stands where it stood."""
+    """Add a test that a reference still holds this value."""
     owner, key, get = reference.owner, reference.key, reference.get
     if value is MISSING:
         tests.add_is(f"{tests.name(reference)}.read()", value)
@@ -355,7 +355,7 @@ def _same_detail(a: Any, b: Any) -> bool:
 
 
 def _pattern(tensors: list[Any]) -> list[int]:
-    """Which of several tensors are one."""
+    """For each tensor, the index of its first occurrence."""
     ids = [id(t) for t in tensors]
     return [ids.index(i) for i in ids]
 

@@ -1,3 +1,3 @@
-"""What targets that make native code share: text of LLVM, elements of loops, plans of memory."""
+"""Code shared by targets that generate native code: LLVM text, loop elements, memory plans."""
 
 from __future__ import annotations

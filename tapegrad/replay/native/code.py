@@ -1,10 +1,9 @@
 """Text of LLVM IR: registers, blocks and loops of one function.
 
-Comes in: calls of the methods of `Code`. Goes out: the text of a function. Emission writes text
-because LLVM reads text anyway. A `Register` is a typed value of one element. Memory holds booleans
-as bytes. float16 and bfloat16 exist in memory only: in a register they are a float whose value has
-been rounded to them. Complex numbers are moved as integers, and have no arithmetic. Called by
-everything here that writes kernels.
+Comes in: calls of the methods of `Code`. Goes out: the text of a function; LLVM parses text anyway.
+A `Register` is a typed value of one element. Memory holds booleans as bytes. float16 and bfloat16
+exist only in memory: a register holds a float whose value is rounded to that dtype. Complex numbers
+are copied as integers, and have no arithmetic. Called by all code that writes kernels.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ TYPES: dict[Any, str] = {
 }
 
 
-#: metadata of loops that should stay loops
+#: metadata of loops that must not be unrolled
 ROLLED = '!0 = !{!"llvm.loop.unroll.disable"}'
 
 
@@ -70,7 +69,7 @@ def memory_type(dtype: Any) -> str:
 
 
 def _alignment(dtype: Any) -> str:
-    """What follows a load or store: a complex number may lie where its parts may."""
+    """The alignment of a load or store: that of a complex number is that of its parts."""
     return f", align {dtype.itemsize // 2}" if numeric.is_complex(dtype) else ""
 
 
@@ -131,11 +130,11 @@ class Code:
         return self.value(f"call {result} @{function}({given})")
 
     def library(self, name: str, single: bool) -> str:
-        """What a function of the C library is called, for float32 or for float64."""
+        """The name of a function of the C library, for float32 or for float64."""
         return f"{name}f" if single else name
 
     def quotient(self, x: str, y: str) -> str:
-        """A quotient of float32 whose last bits do not matter."""
+        """A quotient of float32 whose last bits may be wrong."""
         return self.value(f"fdiv float {x}, {y}")
 
     def cell(self, dtype: Any) -> str:
@@ -169,7 +168,7 @@ class Code:
         self.line(f"store {memory_type(register.dtype)} {text}, ptr {pointer}{aligned}")
 
     def rounded(self, text: str, dtype: Any, lanes: int = 0) -> Register:
-        """A float rounded to the nearest value of a half type, halves to even; or a vector."""
+        """A float, or a vector of `lanes`, rounded to the nearest half value, ties to even."""
 
         def kind(name: str) -> str:
             return f"<{lanes} x {name}>" if lanes else name
@@ -194,13 +193,13 @@ class Code:
         return Register(self.value(f"bitcast {integer} {cut} to {wide}"), dtype)
 
     def fail(self, condition: str, failure: int) -> None:
-        """Set the status if an i1 holds; `core/failures.py` has the codes."""
+        """Set the status if an i1 is true; `core/failures.py` has the codes."""
         self.fails = True
         with self.when(condition):
             self.line(f"store i64 {failure}, ptr %status")
 
     def element(self, pointer: str, dtype: Any, position: str) -> str:
-        """A pointer to an element, counted from `pointer`."""
+        """A pointer to the element at a position from `pointer`."""
         if position == "0":
             return pointer
         return self.value(
@@ -219,10 +218,10 @@ class Code:
 
     @contextmanager
     def loop(self, low: str, high: str, step: int | str = 1, rolled: bool = False) -> Iterator[str]:
-        """A counted loop; gives the register of its index.
+        """A counted loop; yields the register of its index.
 
-        LLVM writes out short loops and then may vectorise the one outside, with a gather for every
-        element; one that is `rolled` is vectorised itself.
+        LLVM unrolls short loops and then may vectorise the loop around them, with a gather for
+        every element; a `rolled` loop is not unrolled and is vectorised itself.
         """
         self.count += 1
         tag = self.count
@@ -245,7 +244,7 @@ class Code:
 
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:
-        """A block that runs only if an i1 holds."""
+        """A block that runs only if an i1 is true."""
         self.count += 1
         tag = self.count
         self.line(f"br i1 {condition}, label %then{tag}, label %done{tag}")

@@ -1,7 +1,7 @@
 """Elements: the LLVM text that reads, computes and stores one element of a loop.
 
 Comes in: a `Loop` and the memory of its values. Goes out: text for the element at given indices,
-and the nested loops around it. Dimensions that all accesses walk in order are joined first; LLVM
+and the nested loops around it. Dimensions that all accesses can treat as one are joined first; LLVM
 then vectorises the innermost loop. `LoopWriter` in `loops.py` inherits from `ElementWriter` and
 decides in which order the elements are visited.
 """
@@ -30,14 +30,14 @@ from . import scalar, tuning
 from .code import BOOL, FLOAT32, FLOAT64, INT64, Code, Register, type_of
 from .plan import Allocation
 
-#: operands that leave LLVM less to compute if it knows them
+#: operands with which LLVM simplifies the computation if it knows them
 SIMPLIFYING = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
-#: whole numbers up to this one are numbers of float64 too
+#: integers up to this one are exact in float64
 MAX_EXACT_INTEGER = 1 << 53
 
 
 def accesses_of(loop: Loop) -> Iterator[Access]:
-    """What a loop reads and writes, with the indices that it reads on the way."""
+    """All accesses of a loop, including those of indices."""
 
     def with_picks(access: Access) -> Iterator[Access]:
         yield access
@@ -56,10 +56,10 @@ def accesses_of(loop: Loop) -> Iterator[Access]:
 
 
 class ElementWriter:
-    """Writes what a loop does at one element.
+    """Writes the text of a loop for one element.
 
-    Sizes, strides and numbers are read from the kernel's table, so that one text serves other sizes
-    and other models. Small ones are written into the text, except in `general` kernels.
+    Sizes, strides and numbers are read from the kernel's table, so that other sizes and models
+    share the text. Small ones are written into the text, except in `general` kernels.
     """
 
     def __init__(self, loop: Loop, allocations: dict[int, Allocation], general: bool) -> None:
@@ -83,7 +83,7 @@ class ElementWriter:
             self.offsets.setdefault(self._memory(access), set()).add(access.offset)
         self.pointers: dict[Any, tuple[str, int, int]] = {}
         self.checks = can_fail(loop)
-        #: what the nodes take for one element, beside an element's way from and to memory
+        #: by node: its work for one element; the unit is loading and storing an element
         self.work: dict[int, int] = {}
 
     def _sinks(self) -> list[Access]:
@@ -98,11 +98,11 @@ class ElementWriter:
     # -- elements ----------------------------------------------------------------------------
 
     def number(self, number: int, role: object = "size") -> str:
-        """The text of a whole number, such as a size or a stride: itself, or a place in the table.
+        """The text of an integer, such as a size or a stride: its digits, or an entry of the table.
 
-        Equal numbers of one role are one: LLVM must see that what is read and written in place is
-        the same element. A size that happens to equal some stride stays another number, or each
-        such coincidence would need a kernel of its own.
+        Equal numbers of one role share an entry: LLVM must see that an in-place loop reads and
+        writes the same element. A size that happens to equal some stride has a separate entry;
+        otherwise each such coincidence would need another kernel.
         """
         largest = 1 if self.general else tuning.MAX_NUMBER_IN_TEXT
         if 0 <= number <= largest:
@@ -114,12 +114,12 @@ class ElementWriter:
         return f"%number{self.number_indices[key]}"
 
     def literal(self, number: Any, node: Compute, operands: list[Any]) -> Any:
-        """A number as an operand; those of floating arithmetic are read from the table.
+        """A number as an operand; those of floating-point arithmetic are read from the table.
 
-        Sizes may decide about them, as about the count in a mean. Numbers that simplify what is
-        computed stay in the text, except in general kernels. Infinities are always read:
-        LLVM makes branches of a maximum over `where(mask, x, -inf)` that it can see through, and
-        does not vectorise them (600 instead of 50 µs for 131,072 elements).
+        They may depend on sizes, as the count in a mean does. Numbers that simplify the computation
+        stay in the text, except in general kernels. Infinities are always read from the table: LLVM
+        turns a maximum over `where(mask, x, -inf)` with a known -inf into branches, and does not
+        vectorise them (600 instead of 50 µs for 131,072 elements).
         """
         dtype, is_integer = node.dtype, isinstance(number, int)
         if dtype == BOOL:  # a comparison
@@ -145,9 +145,9 @@ class ElementWriter:
         return converted(self.code, wide, dtype)
 
     def _factors(self, node: Compute, operands: list[Any]) -> dict[str, Any]:
-        """The parameters of a node; those that elements are multiplied by are in the table.
+        """The parameters of a node; those that are factors of elements are read from the table.
 
-        Such as the scale of dropout: another rate needs no other kernel.
+        One is the scale of dropout: all rates share a kernel.
         """
         if not node.params:
             return node.params
@@ -181,14 +181,14 @@ class ElementWriter:
         return self.code.element(self.pointers[key][0], access.value.dtype, position)
 
     def _step(self, strides: list[int], d: int) -> str:
-        """The text of a stride; short steps of the last dimension are known, to be vectorised."""
+        """The text of a stride; small ones of the last dimension are known, for vectorisation."""
         last = d == len(self.sizes) - 1 and abs(strides[d]) <= tuning.MAX_VECTOR_STRIDE_ELEMENTS
         return str(strides[d]) if last else self.number(strides[d], d)
 
     def _base(self, access: Access) -> int:
-        """The lowest offset of the accesses whose elements lie between those of this one.
+        """The lowest offset of the accesses whose elements interleave with those of this one.
 
-        From one pointer, LLVM reads and writes the elements of all of them in whole vectors.
+        With one pointer for all of them, LLVM reads and writes their elements in whole vectors.
         """
         offsets, step = self.offsets[self._memory(access)], abs(self.strides[access][-1])
         base = access.offset
@@ -200,7 +200,7 @@ class ElementWriter:
         return base
 
     def picked(self, pick: Any, indices: dict[int, str]) -> str:
-        """An index from memory, counted from the front; bad ones set the status and become 0."""
+        """An index read from memory, counted from the front; bad ones set the status and give 0."""
         code, size = self.code, self.number(pick.size)
         raw = code.load(self.pointer(pick.index, indices), pick.index.value.dtype)
         index = scalar.Scalar(code, {}, INT64, "").convert(raw, INT64).text
@@ -210,12 +210,12 @@ class ElementWriter:
         wrapped = code.value(f"add nsw i64 {index}, {size}")
         index = code.value(f"select i1 {negative}, i64 {wrapped}, i64 {index}")
         bad = code.value(f"icmp uge i64 {index}, {size}")
-        if not pick.known:  # what has failed still runs to its end, inside of the memory
+        if not pick.known:  # a kernel runs to its end after a failure, so it needs a valid index
             code.fail(bad, pick.failure)
         return code.value(f"select i1 {bad}, i64 0, i64 {index}")
 
     def reads(self, indices: dict[int, str]) -> dict[int, Register]:
-        """What the nodes that read find at one element, by the number of the node."""
+        """The values that `Read` nodes load at one element, by number of the node."""
         return {
             i: self.code.load(self.pointer(node.access, indices), node.dtype)
             for i, node in enumerate(self.loop.nodes)
@@ -225,7 +225,7 @@ class ElementWriter:
     def nodes(
         self, indices: dict[int, str], reads: dict[int, Register] | None = None
     ) -> list[Register]:
-        """All nodes of the loop at one element; `reads` are those that were read before."""
+        """The values of all nodes at one element; `reads` has those that were loaded before."""
         found: list[Register] = []
         for i, node in enumerate(self.loop.nodes):
             if reads is not None and i in reads:
@@ -265,12 +265,12 @@ class ElementWriter:
         self.code.store(value, pointer)
 
     def apart(self, access: Access, split: int) -> bool:
-        """Whether steps of one dimension reach different elements, whatever the others do."""
+        """Whether different indices of one dimension always access different elements."""
         strides = self.strides[access]
         step = abs(strides[split])
         others = [(abs(strides[d]), n) for d, n in enumerate(self.sizes) if d != split and n > 1]
         others += [(abs(pick.stride), pick.size) for pick in access.picks if pick.size > 1]
-        # Smaller steps must stay between two of these; the larger ones lead past all of these.
+        # Smaller strides must span less than one step; larger ones must exceed all steps together.
         within = sum((n - 1) * s for s, n in others if s < step)
         beyond = math.gcd(*[s for s, _ in others if s >= step])
         return within < step and (not beyond or (self.sizes[split] - 1) * step + within < beyond)
@@ -281,7 +281,7 @@ class ElementWriter:
     def over(
         self, dims: list[int], split: int | None, indices: dict[int, str]
     ) -> Iterator[dict[int, str]]:
-        """Nested loops over dimensions; `split` is the one that goes from low to high."""
+        """Nested loops over dimensions; `split` is the one that runs from %low to %high."""
         with ExitStack() as stack:
             inner = dict(indices)
             for d in dims:
@@ -291,12 +291,12 @@ class ElementWriter:
             yield inner
 
     def _end(self, d: int) -> str:
-        """The text of a dimension's size; LLVM writes out a short last one if it knows its size."""
+        """The text of a dimension's size; LLVM unrolls a short last one if it knows the size."""
         is_last = d == len(self.sizes) - 1
         short = is_last and self.sizes[d] < tuning.MIN_ROLLED_LOOP_ELEMENTS
         return str(self.sizes[d]) if short and not self.general else self.number(self.sizes[d])
 
 
 def converted(code: Code, value: Register, dtype: Any) -> Register:
-    """A register in another dtype."""
+    """A register converted to another dtype."""
     return scalar.Scalar(code, {}, dtype, "").convert(value, dtype)

@@ -1,9 +1,10 @@
-"""Functions of one element that the processor does not have as instructions.
+"""Scalar functions for which the processor has no instruction.
 
 Each is written for one dtype, `name_dtype`, in the small language of expressions: arithmetic,
-comparisons, `where`, `fma`, `rint`, and `bits`/`of_bits`, which see a float as an integer of its
-size. `scalar.py` reads this file and compiles the functions into the loops that use them, where
-LLVM vectorises them. The helpers at the top give them the same meaning on NumPy arrays, for tests.
+comparisons, `where`, `fma`, `rint`, and `bits`/`of_bits`, which reinterpret a float as an integer
+of the same size and back. `scalar.py` parses this file and inlines the functions into the loops
+that use them, where LLVM vectorises them. The helpers at the top define the language on NumPy
+arrays, for tests.
 
 The polynomials are minimax fits; the largest errors, over all float32 in range, are in the tests.
 """
@@ -25,17 +26,17 @@ def fma(x: Any, y: Any, z: Any) -> Any:
 
 
 def quotient(x: Any, y: Any) -> Any:
-    """x / y, where an error in the last bits does not matter, nor whether 1 / 1e38 is 0."""
+    """x / y; the last bits may be wrong, and 1 / 1e38 may be 0."""
     return x / y
 
 
 def bits(x: Any) -> Any:
-    """A float's bits as an integer."""
+    """The bits of a float as an integer."""
     return x.view(np.int32)
 
 
 def of_bits(x: Any) -> Any:
-    """The float that an integer's bits are."""
+    """The float with the bits of an integer."""
     return np.asarray(x, np.int32).view(np.float32)
 
 
@@ -53,7 +54,8 @@ def as_float64(x: Any) -> Any:
 
 
 def to_odd_float64(x: Any) -> Any:
-    # The float32 beside x whose last bit is 1: rounding that to a half type rounds x only once.
+    # Round to odd: truncate x and, if that is inexact, set the last bit. Rounding the result to a
+    # half type then rounds x only once.
     near = as_float32(x)
     back = as_float64(near)
     i = bits(near)
@@ -73,8 +75,8 @@ def _bend_float32(r: Any) -> Any:
 
 
 def _scaled_float32(x: Any, shifted: Any) -> Any:
-    # x * 2**n, where n is in the low bits of shifted = n + 1.5 * 2**23, whose other bits the shift
-    # by 23 drops. In two steps, so that results near either end of the range come out right.
+    # x * 2**n, where n is in the low bits of shifted = n + 1.5 * 2**23; the shift by 23 drops the
+    # other bits. Scales in two steps, so that results near both ends of the range are right.
     n = bits(shifted)
     half = n >> 1
     return x * of_bits((half << 23) + 1065353216) * of_bits(((n - half) << 23) + 1065353216)
@@ -92,8 +94,8 @@ def exp_float32(x: Any) -> Any:
 
 
 def power_float32(x: Any) -> Any:
-    # exp(x) for x <= 0.1, with half of the instructions: 0 below 1e-38, where 2**n is made of bits
-    # that are 0. Near 0 it is exact to the last digit, and small results lose digits.
+    # exp(x) for x <= 0.1, with half of the instructions. Results below 1e-38 are 0, because the
+    # bits of 2**n are 0 there. Near x = 0 the last digit is right; small results lose digits.
     limited = where(x < -88.0296919311, -88.0296919311, x)
     shifted = fma(limited, 1.4426950408889634, 12582912.0)
     r = fma(shifted - 12582912.0, -0.6931471805599453, limited)
@@ -114,7 +116,7 @@ def expm1_float32(x: Any) -> Any:
     r = fma(n, -1.42860682030941723212e-6, r)
     half = of_bits((bits(shifted) << 23) + 1056964608)
     y = fma(fma(_bend_float32(r) * r, r, r), half, half - 0.5)
-    return where(fabs(x) < 1e-8, x, y + y)  # halves of the smallest numbers are lost
+    return where(fabs(x) < 1e-8, x, y + y)  # halving loses bits of the smallest numbers
 
 
 def exp2_float32(x: Any) -> Any:
@@ -166,7 +168,7 @@ def _log_float32(f: Any, power: Any) -> Any:
 
 
 def log_float32(x: Any) -> Any:
-    # x = 2**e * m with m in [2/3, 4/3); numbers below the normal range are scaled into it first.
+    # x = 2**e * m with m in [2/3, 4/3); subnormal numbers are scaled into the normal range first.
     tiny = x < 1.1754943508222875e-38
     scaled = where(tiny, x * 8388608.0, x)
     i = bits(scaled)
@@ -177,7 +179,7 @@ def log_float32(x: Any) -> Any:
 
 
 def log1p_float32(x: Any) -> Any:
-    # 1 + x = 2**e * m, but m - 1 = x * 2**-e + (2**-e - 1) comes from x: 1 + x has lost digits.
+    # 1 + x = 2**e * m, but m - 1 = x * 2**-e + (2**-e - 1) uses x: 1 + x has lost digits.
     e = (bits(x + 1.0) - 1059760811) >> 23
     f = of_bits(bits(x) - (e << 23)) + fma(of_bits((129 - e) << 23), 0.25, -1.0)
     y = _log_float32(f, as_float32(e))
@@ -189,7 +191,7 @@ def log1p_float32(x: Any) -> Any:
 
 
 def erf_float32(x: Any) -> Any:
-    # Beside 1 it is 1 - exp(-x * x) * q: derivatives need that exponential too and share it.
+    # For |x| >= 0.92 it is 1 - exp(-x * x) * q; derivatives need the same exponential and share it.
     t = fabs(x)
     s = x * x
     p = fma(s, -0.0006003800663165748, 0.004995853640139103)
@@ -210,8 +212,8 @@ def erf_float32(x: Any) -> Any:
 
 
 def _bell_float32(x: Any) -> Any:
-    # exp(-x * x / 2) = 2**(n + r), and 0 below 1e-38, where 2**n is made of bits that are 0. The
-    # rounding of x * x costs digits of small results anyway, so the logarithm of 2 may cost more.
+    # exp(-x * x / 2) = 2**(n + r). Results below 1e-38 are 0, because the bits of 2**n are 0 there.
+    # Rounding x * x loses digits of small results anyway, so the factor 1 / (2 ln 2) may lose more.
     s = -0.7213475204444817 * (x * x)
     limited = where(s < -127.0, -127.0, s)
     shifted = limited + 12582912.0
@@ -233,8 +235,8 @@ def normal_pdf_float64(x: Any) -> Any:
 
 
 def normal_cdf_float32(x: Any) -> Any:
-    # Below 0 it is exp(-x * x / 2) * (0.5 - t * p / q), above it the rest to 1. A third less work
-    # than (1 + erf(x / sqrt(2))) / 2, and digits of small results are not lost.
+    # Below 0 it is exp(-x * x / 2) * (0.5 - t * p / q), above 0 it is 1 minus that. A third less
+    # work than (1 + erf(x / sqrt(2))) / 2, and small results keep their digits.
     t = fabs(x)
     t = where(t > 14.0, 14.0, t)
     p = fma(t, 0.013898499310016632, 0.1034163236618042)
@@ -287,7 +289,7 @@ def floor_divide_float64(x: Any, y: Any) -> Any:
 
 
 def digamma_float64(x: Any) -> Any:
-    # By reflection to the right half, by recurrence to 8 and above, where the series is exact.
+    # Reflection to x >= 0.5, then recurrence to x >= 8, where the asymptotic series is accurate.
     low = x < 0.5
     y = where(low, 1.0 - x, x)
     total = where(low, 0.0, 0.0)

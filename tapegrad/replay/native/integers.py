@@ -2,8 +2,8 @@
 
 Comes in: integer registers. Goes out: LLVM instructions for division, powers, shifts and checked
 indices. `scalar.Scalar` inherits these methods and calls them for expressions on integers. Division
-by zero sets the status, as a bad index does; a division that would trap the processor is replaced
-by another one.
+by zero sets the status, as a bad index does; a divisor with which the processor would trap is
+replaced by 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .code import BOOL, INT64, UINT64, Code, Register, literal, type_of
 
 
 class Integers:
-    """Division, powers and shifts; `Scalar` has what they are made of."""
+    """Division, powers and shifts, built from methods of `Scalar`."""
 
     code: Code
     _binary: Any
@@ -48,7 +48,7 @@ class Integers:
         return quotient, self._instruction("srem", x, safe)
 
     def _signs_differ(self, rest: Register, y: Register) -> Register:
-        """Whether a remainder has another sign than the divisor."""
+        """Whether a remainder is not 0 and its sign differs from the divisor's."""
         differ = self._compare(
             ast.NotEq, self._compare(ast.Lt, rest, 0), self._compare(ast.Lt, y, 0)
         )
@@ -73,14 +73,14 @@ class Integers:
         return self._divided(x, y)[1]
 
     def _call_label(self, x: Register, count: int) -> Register:
-        """`x`, which must be a label: 0 to count - 1."""
+        """`x`; sets the status unless it is a label from 0 to count - 1."""
         self.code.fail(self.code.value(f"icmp uge i64 {x.text}, {count}"), BAD_LABEL)
         return x
 
     def _call_valid_index(self, x: Register, size: Register, failure: int) -> Any:
-        """`x` counted from the front, which must be an index of so many elements; 0 if it is not.
+        """`x` counted from the front; if it is out of range, sets the status and gives 0.
 
-        What comes after it may still run, and must stay inside of the memory.
+        Later instructions may still run, and must stay inside the memory.
         """
         negative = self._compare(ast.Lt, x, 0)
         index = self._call_where(negative, self._binary(ast.Add, x, size), x)
@@ -91,13 +91,13 @@ class Integers:
     def _call_checked(
         self, x: Any, tested: Any, low: float, high: float, besides: float, failure: int
     ) -> Any:
-        """`x`, where `tested` lies between `low` and `high` or is `besides`; NaN does not."""
+        """`x`; sets the status unless `tested` is in [low, high] or is `besides`. NaN is not."""
         if isinstance(tested, Register):
             if not numeric.is_numpy_float(tested.dtype):
                 tested = self.convert(tested, INT64)
             good = literal(True, BOOL)
             for kind, limit in ((ast.GtE, low), (ast.LtE, high)):
-                # Without a limit only NaN is left to be found.
+                # An infinite limit only finds NaN.
                 if math.isfinite(limit) or numeric.is_numpy_float(tested.dtype):
                     good = self._binary(ast.BitAnd, good, self._compare(kind, tested, limit))
             if math.isfinite(besides):
@@ -109,7 +109,7 @@ class Integers:
     # -- powers ------------------------------------------------------------------------------
 
     def integer_pow(self, x: Register, y: Register) -> Any:
-        """By squaring, modulo the size of the type; negative powers round to zero."""
+        """By repeated squaring, modulo 2**bits of the type; negative powers round to zero."""
         code = self.code
         total, base, left = code.cell(x.dtype), code.cell(x.dtype), code.cell(x.dtype)
         code.store(literal(1, x.dtype), total)
@@ -132,7 +132,7 @@ class Integers:
     # -- bits --------------------------------------------------------------------------------
 
     def shifted(self, x: Register, y: Register, left: bool) -> Any:
-        """A shift by as many bits as there are, or by a negative number, shifts everything out."""
+        """A shift; a count that is negative or not below the width shifts all bits out."""
         width = 8 * x.dtype.itemsize
         operation = "shl" if left else "ashr" if numeric.is_signed_integer(x.dtype) else "lshr"
         if y.text.isdigit() and int(y.text) < width:
@@ -145,7 +145,7 @@ class Integers:
         return self._call_where(inside, moved, 0)
 
     def _call_mulhi(self, x: Any, y: Any) -> Any:
-        """The upper half of the product of two unsigned integers of 64 bits."""
+        """The upper 64 bits of the product of two unsigned 64-bit integers."""
         if not isinstance(x, Register) and not isinstance(y, Register):
             return (x * y) >> 64
         code = self.code

@@ -1,7 +1,7 @@
-"""What native code of any processor can compute: the answers that all its machines give to passes.
+"""The machine of native code: what it can compute on any processor, as passes ask for it.
 
-Comes in: a dtype, or a primitive with operands. Goes out: whether native code can compute it, and
-its cost; `NoLowering` if it cannot. The machines of targets inherit from this.
+Comes in: a dtype, or a primitive with operands. Goes out: its cost, or `NoLowering` if native code
+cannot compute it. The machines of targets inherit from this.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .code import Code, Register, type_of
 
 
 class NativeMachine:
-    """Answers by writing the instructions in question."""
+    """Answers by generating the instructions in question."""
 
     def check_dtype(self, dtype: Any) -> None:
         type_of(dtype)

@@ -1,9 +1,9 @@
-"""Planning: the memory of each value while a program runs.
+"""Planning: assign memory to each value of a program.
 
 Comes in: a lowered program. Goes out: a `Plan`: the same program with an `Allocation` for every
-value. Intermediate values share one arena, each for as long as it is needed, or lie where a result
-will be that is computed from them. A value that belongs in memory from outside is computed directly
-there if nothing later needs the old contents; otherwise it is copied there at the end. Called by
+value. Intermediate values share one arena, each while it is live, or use the memory of a result
+that is computed from them. A value to be written to memory from outside is computed directly there
+if nothing later needs the old contents; otherwise it is copied there at the end. Called by
 `executable.py`.
 """
 
@@ -38,7 +38,7 @@ from . import tuning
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Memory: an input, a constant or a result by its position, or a part of the arena."""
+    """Memory of a value: an input, constant or result by position, or a part of the arena."""
 
     kind: str  # "input", "constant", "result" or "arena"
     index: int  # the position, or the offset in bytes
@@ -55,7 +55,7 @@ class Plan:
 
 
 def plan(program: Program, threads: int) -> Plan:
-    """Give every value of a lowered program memory."""
+    """Assign memory to every value of a lowered program."""
     allocations: dict[int, Allocation] = {}
     for i, given in enumerate(program.inputs):
         allocations[given.value.number] = Allocation("input", i, bytes_of(given.value))
@@ -73,7 +73,7 @@ def plan(program: Program, threads: int) -> Plan:
 
 
 def _with_writes(program: Program, allocations: dict[int, Allocation]) -> Program:
-    """Put written values into the memory they are meant for, or append copies at the end."""
+    """Compute written values in their target memory where possible; else append copies."""
     inputs = {given.value.number: given for given in program.inputs}
     copies: list[Instruction] = []
     idle: list[Instruction] = []
@@ -98,7 +98,7 @@ def _with_writes(program: Program, allocations: dict[int, Allocation]) -> Progra
 
 
 def _place_in_results(program: Program, allocations: dict[int, Allocation]) -> None:
-    """Let what a result is computed from, element by element, lie where the result will be."""
+    """Put values from which a result is computed elementwise into the memory of the result."""
     order = _Order(program.instructions)
     writers = Counter(v.number for i in program.instructions for v in set(i.writes()))
     for result in program.results:
@@ -122,7 +122,7 @@ def _place_in_results(program: Program, allocations: dict[int, Allocation]) -> N
 
 
 class _Order:
-    """Where each value is first written and last read, and where an error may last be found."""
+    """The positions of each value's first write and last read, and of the last possible error."""
 
     def __init__(self, instructions: tuple[Instruction, ...]) -> None:
         self.instructions = instructions
@@ -153,7 +153,7 @@ def _writes_through(order: _Order, target: Input, value: Value) -> bool:
 
 
 def _same_element(instruction: Instruction, old: Value, new: Value) -> bool:
-    """Whether an instruction reads of `old` only the element of `new` that it is about to write."""
+    """Whether an instruction reads from `old` only the element that it next writes to `new`."""
     if all(v.number != old.number for v in instruction.reads()):
         return True
     if isinstance(instruction, Callback):
@@ -183,28 +183,28 @@ def _steps(access: Access, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 # -- the arena -----------------------------------------------------------------------------------
 #
-# Threads divide values alike: the first half of each is that of the first of two. A value in the
-# memory of another one of its size is therefore written by the threads that have those lines in
-# their caches already, and one in the memory of other sizes often is not. With threads on two parts
-# of a processor that have caches of their own, a CNN's step takes 6.0 ms if any free memory is
-# taken, 5.3 ms with allocations for one size each, and 3.8 ms if those do not overlap; 2.6 ms where
-# threads share a cache.
+# Threads divide all values in the same way: the first of two threads has the first half of each. A
+# value in the memory of an earlier one of its size is therefore written by the threads whose caches
+# already hold those lines; in memory of other sizes it often is not. With threads on two parts of a
+# processor that have separate caches, a CNN's step takes 6.0 ms if any free memory is used, 5.3 ms
+# if each allocation serves one size, and 3.8 ms if those of different sizes do not overlap; 2.6 ms
+# where threads share a cache.
 
 
 class _Arena:
-    """Memory for values, each for as long as it is needed."""
+    """Memory for values, each while it is live."""
 
     def __init__(
         self, program: Program, allocations: dict[int, Allocation], separate_bytes: int
     ) -> None:
         self.allocations = dict(allocations)
-        #: bytes that allocations for different sizes may take before they overlap
+        #: arena size in bytes up to which allocations of different sizes do not overlap
         self.separate_bytes = separate_bytes
         self.peak = 0
         self.live: dict[int, tuple[int, int]] = {}  # by value number: (offset, size)
-        self.taken: list[tuple[int, int]] = []  # the same, in order
-        self.slots: set[tuple[int, int]] = set()  # all large allocations that there ever were
-        self.left: dict[int, dict[int, None]] = {}  # by size: what was freed, in that order
+        self.taken: list[tuple[int, int]] = []  # the same, sorted
+        self.slots: set[tuple[int, int]] = set()  # all large allocations so far
+        self.left: dict[int, dict[int, None]] = {}  # by size: freed offsets, in order of freeing
         self._fill(program)
 
     def _fill(self, program: Program) -> None:
@@ -219,7 +219,7 @@ class _Arena:
         live, unit = self.live, tuning.ARENA_ALIGNMENT_BYTES
         for i, instruction in enumerate(program.instructions):
             ending = {v.number for v in instruction.reads() if last[v.number] == i} & live.keys()
-            # What is read without having been made is empty; it gets memory like everything else.
+            # A value that is read but never written is empty; it gets memory like all others.
             for value in (*instruction.writes(), *instruction.reads()):
                 number = value.number
                 if number in self.allocations or first[number] != i:
@@ -249,14 +249,14 @@ class _Arena:
                     self._leave(live.pop(number))
 
     def _leave(self, allocation: tuple[int, int]) -> None:
-        """Give memory back."""
+        """Free an allocation."""
         del self.taken[bisect_left(self.taken, allocation)]
         left = self.left.setdefault(allocation[1], {})
         left.pop(allocation[0], None)
         left[allocation[0]] = None
 
     def _free(self, size: int) -> int:
-        """Where `size` bytes are free."""
+        """An offset where `size` bytes are free."""
         left = self.left.get(size, {})
         for offset in islice(reversed(left), tuning.MAX_FREED_SLOTS_TRIED):
             following = bisect_left(self.taken, (offset, 0))
@@ -273,7 +273,7 @@ class _Arena:
         return offset
 
     def foreign(self, program: Program, threads: int) -> int:
-        """The bytes that threads write, in each run, where others have written before."""
+        """The bytes per run that threads write to memory last written by another thread."""
         owners: dict[int, int] = {}
         length = tuning.MIN_SHARED_VALUE_BYTES  # of a block
         found = 0
@@ -293,7 +293,7 @@ class _Arena:
 
 
 def _allocate(program: Program, allocations: dict[int, Allocation], threads: int) -> int:
-    """Give the remaining values parts of one arena; returns its size in bytes."""
+    """Assign the remaining values parts of one arena; returns its size in bytes."""
     arena = _Arena(program, allocations, 0)
     short = len(program.instructions) <= tuning.MAX_INSTRUCTIONS_TO_COMPARE_ARENAS
     if short and threads > 1 and arena.peak > threads * tuning.MIN_SHARED_VALUE_BYTES:
@@ -307,7 +307,7 @@ def _allocate(program: Program, allocations: dict[int, Allocation], threads: int
 
 
 def _gap(taken: list[tuple[int, int]], size: int) -> int:
-    """The lowest offset where `size` bytes are free, given what is taken, in order."""
+    """The lowest offset where `size` bytes are free, given the sorted allocations."""
     offset = 0
     for start, length in taken:
         if start - offset >= size:

@@ -1,10 +1,10 @@
-"""Expressions of one element, turned into LLVM instructions.
+"""Scalar expressions, translated to LLVM instructions.
 
 Comes in: a primitive and registers of its operands. Its `expression` is Python: arithmetic,
 comparisons, `and`/`or`, and calls of functions, over the names of its inputs and parameters. Goes
-out: instructions, in the `Code` of a kernel. A called function is an instruction of the processor
-(`INTRINSICS`), or written in `functions.py` or in the generator of random numbers, or one of the C
-library (`LIBRARY`). Half precision is computed in float32 and rounded at the end. Called by
+out: instructions, in the `Code` of a kernel. A called function is an LLVM intrinsic (`INTRINSICS`),
+or written in `functions.py` or in the random number generator, or one of the C library (`LIBRARY`).
+Half precision is computed in float32 and rounded at the end. Called by
 `elements.py`, `loops.py` and `machine.py`.
 """
 
@@ -42,7 +42,7 @@ from .code import (
 )
 from .integers import Integers
 
-#: functions of floats that are one instruction or a short sequence of them
+#: functions of floats that are LLVM intrinsics: one instruction or a short sequence
 INTRINSICS = {
     "abs": "fabs",
     "ceil": "ceil",
@@ -74,7 +74,7 @@ _ARITHMETIC: dict[type, tuple[str, str, Callable[[Any, Any], Any]]] = {
     ast.BitXor: ("", "xor", lambda a, b: a ^ b),
 }
 
-#: a comparison of floats, and one of signed integers (unsigned ones begin with u)
+#: the predicates for floats and for signed integers (unsigned ones begin with u)
 _COMPARISONS: dict[type, tuple[str, str]] = {
     ast.Eq: ("oeq", "eq"),
     ast.NotEq: ("une", "ne"),
@@ -109,12 +109,12 @@ class Scalar(Integers):
     def __init__(self, code: Code, names: dict[str, Any], result: Any, flags: str) -> None:
         self.code = code
         self.names = names
-        self.target = result  # the dtype that the whole expression has
-        self.result = FLOAT32 if numeric.is_half(result) else result  # and in which it is computed
+        self.target = result  # the dtype of the whole expression
+        self.result = FLOAT32 if numeric.is_half(result) else result  # the dtype of the computation
         self.flags = flags
 
     def evaluate(self, node: ast.expr) -> Any:
-        """A Register, or a Python number where the value is known."""
+        """The value of a node: a Register, or a Python number if it is known."""
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
@@ -150,7 +150,7 @@ class Scalar(Integers):
         raise NoLowering(f"{name!r} is not known in an expression")
 
     def same(self, *operands: Any) -> list[Any]:
-        """The operands in one dtype: numbers take that of the registers."""
+        """The operands in one dtype; numbers take the dtype of the registers."""
         found = {o.dtype for o in operands if isinstance(o, Register)}
         if not found:
             return [literal(o, self.result) for o in operands]
@@ -251,10 +251,10 @@ class Scalar(Integers):
         raise NoLowering(f"{name} of {dtype}")
 
     def _inlined(self, body: ast.FunctionDef, operands: Sequence[Any]) -> Any:
-        """The body of a function of functions.py with its parameters replaced."""
+        """The inlined body of a function, with operands for its parameters."""
         parameters = [a.arg for a in body.args.args]
         names = dict(zip(parameters, operands, strict=True))
-        # Its operations stay as they are written: its error is known for that order only.
+        # Without fast-math flags: its error is known only for the operations as written.
         first = next(o for o in operands if isinstance(o, Register))
         inner = Scalar(self.code, names, first.dtype, "")
         for statement in body.body:
@@ -309,7 +309,7 @@ class Scalar(Integers):
         return self._compare(ast.Lt, self._call("abs", [x]), math.inf)
 
     def _call_same_bits(self, x: Register) -> Register:
-        """The bits of `x` read as an element of the type of the result, which is as wide."""
+        """The bits of `x` reinterpreted as the dtype of the result, which has the same width."""
         to, dtypes = self.target, (x.dtype, self.target)
         if BOOL in dtypes or any(map(numeric.is_half, dtypes)) or x.dtype.itemsize != to.itemsize:
             raise NoLowering(f"the bits of {x.dtype} as {to}")
@@ -347,7 +347,7 @@ class Scalar(Integers):
         return self.convert(x, UINT64)
 
     def convert(self, x: Any, to: Any) -> Register:
-        """`x` as another dtype, as NumPy's astype does it."""
+        """`x` converted to another dtype, as by NumPy's astype."""
         if not isinstance(x, Register):
             return literal(x, to)
         if x.dtype == to:
@@ -381,7 +381,7 @@ class Scalar(Integers):
         return self.code.rounded(self.convert(x, FLOAT32).text, to)
 
     def _to_integer(self, x: Register, to: Any) -> Register:
-        """Towards zero; what does not fit becomes what NumPy makes of it on this machine."""
+        """Truncate towards zero; values out of range become what NumPy gives on this machine."""
         if to.itemsize < 4:
             return self.convert(self._to_integer(x, INT32), to)
         if to == UINT64:
@@ -399,7 +399,7 @@ class Scalar(Integers):
 
 @functools.cache
 def _outside(dtype: Any, to: Any) -> list[int]:
-    """What NumPy makes of NaN and of numbers above and below an integer type's range."""
+    """NumPy's results for NaN and for numbers above and below an integer type's range."""
     with np.errstate(invalid="ignore"):
         found: list[int] = np.array([math.nan, 1e30, -1e30], dtype).astype(to).tolist()
     return found
@@ -413,12 +413,12 @@ def emit(
     dtype: Any,
     flags: str = "contract",
 ) -> Register:
-    """The instructions of an elementwise primitive on registers and numbers."""
+    """Write the instructions of an elementwise primitive; returns the register of its result."""
     halves = [o.dtype for o in operands if isinstance(o, Register) and numeric.is_half(o.dtype)]
     halves += [dtype] if numeric.is_half(dtype) else []
     names = {k: v for k, v in params.items() if isinstance(v, (bool, int, float, Register))}
     if halves and halves[0] == FLOAT16:
-        # NumPy gives Python numbers the dtype of the array beside them.
+        # In NumPy, Python numbers take the dtype of the array operand.
         names = {k: _in_half(v, FLOAT16) for k, v in names.items()}
     wide = [_in_half(o, halves[0]) for o in operands] if halves else operands
     names.update(zip(primitive.inputs, wide, strict=True))
@@ -449,20 +449,20 @@ def factors(primitive: Primitive) -> set[str]:
 
 
 def _in_half(x: Any, dtype: Any) -> Any:
-    """An operand of a computation on half precision: a float with a value of that type."""
+    """An operand of a half-precision computation: a float whose value that dtype can hold."""
     if isinstance(x, Register):
         return Register(x.text, FLOAT32) if numeric.is_half(x.dtype) else x
     return float(dtype.type(x)) if isinstance(x, float) else x
 
 
-#: what `examine` has found, by what it was asked
+#: results of `examine`, by its arguments
 _examined: dict[Any, Cost] = {}
 
 
 def examine(
     primitive: Primitive, params: dict[str, Any], operands: Sequence[Any], dtype: Any
 ) -> Cost:
-    """Whether the code of a computation may fail when it runs, and how many instructions it has.
+    """The cost of a computation: whether its code may fail, and its number of instructions.
 
     Raises NoLowering if `emit` would. Operands are dtypes and numbers.
     """
@@ -500,13 +500,13 @@ def combine(code: Code, primitive: Primitive, total: Any, x: Any, flags: str) ->
 
 
 def is_sum(primitive: Primitive) -> bool:
-    """Whether a reduction adds: its running value may then be wider than its elements."""
+    """Whether a reduction is a sum: its running value may then be wider than its elements."""
     node = parsed(primitive.expression or "0")
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
 
 
 def start_of(primitive: Primitive, dtype: Any) -> Any:
-    """The value that a reduction begins with, from the operation at the top of its expression."""
+    """The initial value of a reduction, from the outermost operation of its expression."""
     node = parsed(primitive.expression or "0")
     if isinstance(node, ast.BinOp):
         return {ast.Add: 0, ast.Mult: 1}[type(node.op)]

@@ -1,4 +1,4 @@
-"""The place where PyTorch keeps `tapegrad.data`."""
+"""PyTorch's import path of the names of `tapegrad.data`."""
 
 from ...data import (
     BatchSampler,

@@ -1,4 +1,4 @@
-"""The place where PyTorch keeps the DataLoader."""
+"""PyTorch's import path of the DataLoader."""
 
 from ...data import DataLoader, default_collate, default_convert, get_worker_info
 

@@ -1,4 +1,4 @@
-"""The place where PyTorch keeps its datasets."""
+"""PyTorch's import path of datasets."""
 
 from ...data import (
     ChainDataset,

@@ -1,4 +1,4 @@
-"""The place where PyTorch keeps the DistributedSampler."""
+"""PyTorch's import path of the DistributedSampler."""
 
 from ...data import DistributedSampler
 

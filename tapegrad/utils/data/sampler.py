@@ -1,4 +1,4 @@
-"""The place where PyTorch keeps its samplers."""
+"""PyTorch's import path of samplers."""
 
 from ...data import (
     BatchSampler,

@@ -1,4 +1,4 @@
-"""Logs for TensorBoard, through the `tensorboard` package, which has to be installed."""
+"""Logs for TensorBoard, written by the `tensorboard` package, which must be installed."""
 
 from importlib.util import find_spec
 

@@ -1,7 +1,7 @@
-"""Summaries: what a tag shows in TensorBoard, as messages of its package.
+"""Summaries: what a tag shows in TensorBoard, as messages of the `tensorboard` package.
 
-In come a tag and values (tensors, arrays, numbers), out comes a `Summary` message. `writer.py`
-writes them to files.
+Comes in: a tag and values (tensors, arrays, numbers). Goes out: a `Summary` message. Called by
+`writer.py`, which writes the messages to files.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ...core.tensor import Tensor
 
 
 def proto(module: str, name: str) -> Any:
-    """A class of TensorBoard's messages."""
+    """A class of messages of TensorBoard."""
     return getattr(import_module(f"tensorboard.compat.proto.{module}_pb2"), name)
 
 
 def as_array(x: Any) -> Any:
-    """A tensor, an array or a number as an array with at least one dimension."""
+    """A tensor, an array or a number as a NumPy array."""
     if isinstance(x, Tensor):
         array = np.asarray(to_device(x.detach()._array, CPU))
         return array if array.dtype.isbuiltin else array.astype(np.float32)
@@ -35,7 +35,7 @@ def as_array(x: Any) -> Any:
 
 
 def _summary(tag: str, plugin: str | None = None, content: bytes = b"", **value: Any) -> Any:
-    """A message with one value, which a plugin of TensorBoard may show."""
+    """A message with one value, for a plugin of TensorBoard if one is given."""
     kind = proto("summary", "Summary")
     if plugin is not None:
         metadata = proto("summary", "SummaryMetadata")
@@ -80,7 +80,7 @@ _TENSORS = {
 
 
 def tensor_summary(tag: str, tensor: Tensor) -> Any:
-    """A whole tensor."""
+    """All values of a tensor."""
     if tensor.dtype.name not in _TENSORS:
         raise ValueError(f"{tag} has unsupported tensor dtype {tensor.dtype}")
     dtype, field = _TENSORS[tensor.dtype.name]
@@ -97,7 +97,7 @@ def histogram_raw(tag: str, **fields: Any) -> Any:
 
 
 def histogram(tag: str, values: Any, bins: Any, max_bins: int | None = None) -> Any:
-    """How often values lie between the limits of bins."""
+    """A histogram of values."""
     flat = as_array(values).astype(float).reshape(-1)
     if flat.size == 0:
         raise ValueError("The input has no element.")
@@ -110,7 +110,7 @@ def histogram(tag: str, values: Any, bins: Any, max_bins: int | None = None) -> 
     if not filled.size:
         raise ValueError("The histogram is empty: no value lies in the bins.")
     start, end = int(filled[0]), int(filled[-1]) + 1
-    # TensorBoard has only right limits: an empty bin on the left gives the first one
+    # TensorBoard has only right limits: that of an empty bin is the left limit of the first
     counts = counts[start - 1 : end] if start else np.concatenate([[0], counts[:end]])
     return histogram_raw(
         tag,
@@ -124,11 +124,11 @@ def histogram(tag: str, values: Any, bins: Any, max_bins: int | None = None) -> 
     )
 
 
-# -- pictures and sounds ---------------------------------------------------------------------------
+# -- images, audio and text ------------------------------------------------------------------------
 
 
 def _grid(images: Any) -> Any:
-    """Images (N, C, H, W) side by side, as one of shape (C, rows, columns)."""
+    """Images (N, C, H, W) in a grid, as one image (C, rows * H, columns * W)."""
     count, channels, height, width = images.shape
     if channels == 1:
         images, channels = np.concatenate([images] * 3, 1), 3
@@ -142,7 +142,7 @@ def _grid(images: Any) -> Any:
 
 
 def as_picture(values: Any, dataformats: str) -> Any:
-    """Bytes of shape (H, W, 3) of an image, or of several as a grid."""
+    """An image, or several as a grid, as uint8 of shape (H, W, 3)."""
     array = as_array(values)
     order = dataformats.upper()
     assert len(set(order)) == len(order), f"a dimension is named twice: {dataformats}"
@@ -170,7 +170,7 @@ def image(
     boxes: Any = None,
     labels: list[str] | None = None,
 ) -> Any:
-    """A picture, maybe with boxes (left, top, right, bottom) around parts of it."""
+    """An image, optionally with boxes (left, top, right, bottom)."""
     pictures = import_module("PIL.Image")
     array = as_picture(values, dataformats)
     height, width, channels = array.shape
@@ -195,7 +195,7 @@ def _image_summary(tag: str, height: int, width: int, channels: int, encoded: by
 
 
 def video(tag: str, values: Any, fps: float = 4) -> Any:
-    """Videos of shape (N, T, C, H, W) as one animated GIF, side by side."""
+    """Videos of shape (N, T, C, H, W), side by side in one animated GIF."""
     array = as_array(values)
     scale = 1 if array.dtype == np.uint8 else 255
     frames = array.transpose(1, 0, 2, 3, 4)
@@ -240,7 +240,7 @@ def audio(tag: str, values: Any, sample_rate: int = 44100) -> Any:
 
 
 def text(tag: str, content: str) -> Any:
-    """A text, in Markdown."""
+    """A text in Markdown."""
     about = import_module("tensorboard.plugins.text.plugin_data_pb2").TextPluginData(version=0)
     tensor = _tensor("DT_STRING", "string_val", [content.encode()], (1,))
     return _summary(f"{tag}/text_summary", "text", about.SerializeToString(), tensor=tensor)
@@ -250,8 +250,8 @@ def text(tag: str, content: str) -> Any:
 
 
 def pr_curve(tag: str, labels: Any, predictions: Any, thresholds: int, weights: Any) -> Any:
-    """Precision and recall of predictions from 0 to 1, at thresholds between them."""
-    thresholds = min(thresholds, 127)  # as many as the message can count
+    """Precision and recall of predictions from 0 to 1, at evenly spaced thresholds."""
+    thresholds = min(thresholds, 127)  # the most that the message can count
     truth = as_array(labels).astype(np.float64)
     weight = 1.0 if weights is None else weights
     places = np.floor(as_array(predictions) * (thresholds - 1)).astype(np.int32)
@@ -268,7 +268,7 @@ def pr_curve(tag: str, labels: Any, predictions: Any, thresholds: int, weights: 
 
 
 def pr_curve_raw(tag: str, rows: Any, thresholds: int) -> Any:
-    """A curve from its counts."""
+    """A precision-recall curve from its counts."""
     data = np.stack([as_array(row) for row in rows])
     kind = import_module("tensorboard.plugins.pr_curve.plugin_data_pb2").PrCurvePluginData
     about = kind(version=0, num_thresholds=min(thresholds, 127)).SerializeToString()
@@ -277,7 +277,7 @@ def pr_curve_raw(tag: str, rows: Any, thresholds: int) -> Any:
 
 
 def custom_scalars(layout: dict[str, dict[str, Any]]) -> Any:
-    """How charts of several scalars are arranged: {category: {title: [kind, tags]}}."""
+    """A layout of charts with several scalars: {category: {title: [kind, tags]}}."""
     layouts = import_module("tensorboard.plugins.custom_scalar.layout_pb2")
     categories = []
     for category, charts in layout.items():
@@ -322,7 +322,7 @@ def mesh(tag: str, vertices: Any, colors: Any, faces: Any, config: Any) -> Any:
 
 
 def hparams(parameters: dict[str, Any], metrics: dict[str, Any], domains: Any) -> list[Any]:
-    """Settings of a run and the metrics to compare runs by: three messages."""
+    """The hyperparameters of a run, and metrics to compare runs by: three messages."""
     api = import_module("tensorboard.plugins.hparams.api_pb2")
     plugin = import_module("tensorboard.plugins.hparams.plugin_data_pb2")
     metadata = import_module("tensorboard.plugins.hparams.metadata")

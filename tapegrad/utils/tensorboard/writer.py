@@ -1,7 +1,7 @@
 """SummaryWriter: logs of a run in a folder that TensorBoard reads.
 
-In come tags and values, out go event files, which the `tensorboard` package writes in a thread of
-its own. `summary.py` makes the messages.
+Comes in: tags and values. Goes out: event files, which the `tensorboard` package writes in a thread
+of its own. `summary.py` makes the messages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FileWriter:
         )
 
     def get_logdir(self) -> Any:
-        """The folder."""
+        """The folder of the event file."""
         return self.event_writer.get_logdir()
 
     def add_event(self, event: Any, step: Any = None, walltime: float | None = None) -> None:
@@ -49,20 +49,20 @@ class FileWriter:
         self.add_event(proto("event", "Event")(summary=summary), global_step, walltime)
 
     def flush(self) -> None:
-        """Write what is queued."""
+        """Write all queued events."""
         self.event_writer.flush()
 
     def close(self) -> None:
-        """Write what is queued, and close the file."""
+        """Write all queued events, and close the file."""
         self.event_writer.close()
 
     def reopen(self) -> None:
-        """Open the file again after it was closed."""
+        """Reopen the file after `close`."""
         self.event_writer.reopen()
 
 
 def _default_bins() -> list[float]:
-    """Limits of histograms: powers of 1.1, on both sides of 0."""
+    """Bin limits of histograms: 0, and 1e-12 times powers of 1.1 on both sides of it."""
     limits: list[float] = []
     v = 1e-12
     while v < 1e20:
@@ -74,7 +74,7 @@ def _default_bins() -> list[float]:
 class SummaryWriter:
     """Logs values for TensorBoard: `writer.add_scalar("loss", loss, step)`.
 
-    Without `log_dir` the logs are in `runs/`, in a folder with the date and the machine's name.
+    Without `log_dir` the logs are in `runs/`, in a folder named after the time and the host.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class SummaryWriter:
         if self.file_writer is None:
             self.file_writer = self._new_writer(self.log_dir)
             self.all_writers = {self.file_writer.get_logdir(): self.file_writer}
-            if self.purge_step is not None:  # values of later steps are those of a lost run
+            if self.purge_step is not None:  # values logged for later steps are from a lost run
                 event, session = proto("event", "Event"), proto("event", "SessionLog")
                 step = self.purge_step
                 self.file_writer.add_event(event(step=step, file_version="brain.Event:2"))
@@ -143,7 +143,7 @@ class SummaryWriter:
         global_step: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Log several numbers, each in a folder of its own, to be shown in one chart."""
+        """Log several numbers for one chart, each in a folder of its own."""
         walltime = time.time() if walltime is None else walltime
         folder = self._get_file_writer().get_logdir()
         for tag, value in tag_scalar_dict.items():
@@ -157,7 +157,7 @@ class SummaryWriter:
     def add_tensor(
         self, tag: str, tensor: Any, global_step: Any = None, walltime: float | None = None
     ) -> None:
-        """Log a tensor as it is."""
+        """Log all values of a tensor."""
         self._add(messages.tensor_summary(tag, tensor), global_step, walltime)
 
     def add_histogram(
@@ -169,7 +169,7 @@ class SummaryWriter:
         walltime: float | None = None,
         max_bins: int | None = None,
     ) -> None:
-        """Log how values are distributed."""
+        """Log a histogram of values."""
         limits = self.default_bins if isinstance(bins, str) and bins == "tensorflow" else bins
         self._add(messages.histogram(tag, values, limits, max_bins), global_step, walltime)
 
@@ -212,7 +212,7 @@ class SummaryWriter:
         walltime: float | None = None,
         dataformats: str = "CHW",
     ) -> None:
-        """Log a picture: bytes, or floats from 0 to 1."""
+        """Log an image: uint8 values, or floats from 0 to 1."""
         self._add(messages.image(tag, img_tensor, dataformats), global_step, walltime)
 
     def add_images(
@@ -223,7 +223,7 @@ class SummaryWriter:
         walltime: float | None = None,
         dataformats: str = "NCHW",
     ) -> None:
-        """Log several pictures as a grid."""
+        """Log several images as a grid."""
         self._add(messages.image(tag, img_tensor, dataformats), global_step, walltime)
 
     def add_image_with_boxes(
@@ -237,7 +237,7 @@ class SummaryWriter:
         dataformats: str = "CHW",
         labels: Any = None,
     ) -> None:
-        """Log a picture with boxes (left, top, right, bottom) around parts of it."""
+        """Log an image with boxes (left, top, right, bottom)."""
         names = [labels] if isinstance(labels, str) else labels
         if names is not None and len(names) != len(box_tensor):
             names = None
@@ -252,7 +252,7 @@ class SummaryWriter:
         close: bool = True,
         walltime: float | None = None,
     ) -> None:
-        """Log a figure of matplotlib, or a list of them."""
+        """Log a figure of matplotlib, or a list of figures."""
         figures = figure if isinstance(figure, list) else [figure]
         drawn = []
         for one in figures:
@@ -301,14 +301,14 @@ class SummaryWriter:
         verbose: bool = False,
         use_strict_trace: bool = True,
     ) -> None:
-        """Raises: there is no graph of a model besides what a run of it records."""
+        """Raises: a model has no graph other than what a run of it records."""
         raise NotImplementedError(
             "add_graph draws a trace of torch.jit, which does not exist in tapegrad; print a "
             "tapegrad.Tape of a call of the model, or log str(model) with add_text"
         )
 
     def add_onnx_graph(self, prototxt: Any) -> None:
-        """Raises: tapegrad reads no ONNX files."""
+        """Raises: tapegrad does not read ONNX files."""
         raise NotImplementedError("add_onnx_graph needs ONNX, which tapegrad does not read")
 
     def add_embedding(
@@ -320,7 +320,7 @@ class SummaryWriter:
         tag: str = "default",
         metadata_header: Any = None,
     ) -> None:
-        """Log points of many dimensions, with labels and pictures, for the projector."""
+        """Log vectors for the projector, optionally with labels and images."""
         points = as_array(mat)
         assert points.ndim == 2, "mat should be 2D: a row is a point"
         encoded = tag.replace("%", "%25").replace("/", "%2f").replace("\\", "%5c")
@@ -359,7 +359,7 @@ class SummaryWriter:
         Path(self._get_file_writer().get_logdir(), "projector_config.pbtxt").write_text(written)
 
     def _save_sprite(self, images: Any, folder: Path) -> None:
-        """Pictures of points as one square of pictures."""
+        """Save the images of all points as one square image."""
         pixels = as_array(images)
         side = int(np.ceil(len(pixels) ** 0.5))
         blank = np.zeros((side * side - len(pixels), *pixels.shape[1:]), pixels.dtype)
@@ -396,7 +396,7 @@ class SummaryWriter:
         weights: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Log a curve of precision and recall from its counts."""
+        """Log a precision-recall curve from its counts."""
         positives = true_positive_counts, false_positive_counts
         negatives = true_negative_counts, false_negative_counts
         rows = (*positives, *negatives, precision, recall)
@@ -404,7 +404,7 @@ class SummaryWriter:
         self._add(summary, global_step, walltime)
 
     def add_custom_scalars(self, layout: dict[str, dict[str, Any]]) -> None:
-        """Arrange charts of several scalars: {category: {title: ["Multiline", tags]}}."""
+        """Log a layout of charts: {category: {title: ["Multiline", tags]}}."""
         self._add(messages.custom_scalars(layout))
 
     def add_custom_scalars_multilinechart(
@@ -416,7 +416,7 @@ class SummaryWriter:
     def add_custom_scalars_marginchart(
         self, tags: list[str], category: str = "default", title: str = "untitled"
     ) -> None:
-        """Show a scalar between a lower and an upper one."""
+        """Show a scalar with its lower and upper limit in one chart."""
         self.add_custom_scalars({category: {title: ["Margin", tags]}})
 
     def add_mesh(
@@ -441,7 +441,7 @@ class SummaryWriter:
         run_name: str | None = None,
         global_step: Any = None,
     ) -> None:
-        """Log the settings of a run, and metrics to compare runs by."""
+        """Log the hyperparameters of a run, and metrics to compare runs by."""
         if type(hparam_dict) is not dict or type(metric_dict) is not dict:
             raise TypeError("hparam_dict and metric_dict must be dicts")
         made = messages.hparams(hparam_dict, metric_dict, hparam_domain_discrete)
@@ -454,12 +454,12 @@ class SummaryWriter:
                 writer.add_scalar(tag, value, global_step)
 
     def flush(self) -> None:
-        """Write what is queued."""
+        """Write all queued events."""
         for writer in (self.all_writers or {}).values():
             writer.flush()
 
     def close(self) -> None:
-        """Write what is queued, and close the files; the next value opens new ones."""
+        """Write all queued events, and close the files; the next value opens new ones."""
         for writer in (self.all_writers or {}).values():
             writer.flush()
             writer.close()

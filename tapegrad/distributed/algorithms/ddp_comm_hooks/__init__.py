@@ -1,1 +1,1 @@
-"""Where PyTorch keeps communication hooks."""
+"""PyTorch's import path of communication hooks."""

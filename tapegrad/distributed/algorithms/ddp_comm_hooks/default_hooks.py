@@ -1,4 +1,4 @@
-"""Where PyTorch keeps the plain communication hooks."""
+"""PyTorch's import path of the plain communication hooks."""
 
 from ....parallel.hooks import (
     allreduce_hook,

@@ -1,4 +1,4 @@
-"""Where PyTorch keeps PowerSGD."""
+"""PyTorch's import path of PowerSGD."""
 
 from ....parallel.power_sgd import PowerSGDState, powerSGD_hook
 

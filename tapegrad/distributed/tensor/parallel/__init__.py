@@ -1,4 +1,4 @@
-"""Where PyTorch keeps tensor parallelism; the divided layers themselves are here too."""
+"""PyTorch's import path of tensor parallelism, and the divided layers themselves."""
 
 from ....parallel.tensor_parallel import (
     ColumnParallelLinear,
