@@ -1,9 +1,12 @@
-"""Switches of the whole process that decide how exactly, and how repeatably, a GPU computes.
+"""Switches of the whole process that users set and that operations depend on.
 
-Set by `tapegrad/backends`, read by `replay/cuda/` when a program is recorded or run.
+Set by `backends/` and `distributions/`. `replay/cuda/` reads how exactly, and how repeatably, a GPU
+computes. A recording belongs to the values of all switches.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class Switches:
@@ -14,6 +17,15 @@ class Switches:
     precision = "highest"
     #: whether a run must repeat another bit for bit
     deterministic = False
+    #: whether distributions check their arguments unless they are told otherwise
+    validate_args: bool = __debug__
+    #: the values of all switches
+    values: tuple[Any, ...] = (precision, deterministic, validate_args)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        values = (self.precision, self.deterministic, self.validate_args)
+        object.__setattr__(self, "values", values)
 
 
 switches = Switches()

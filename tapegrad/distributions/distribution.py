@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from .. import Size, Tensor, exp, no_grad
 from ..core.modes import capturing
+from ..core.switches import switches
 from ..ops.checks import checked
 from . import constraints
 from .utils import as_size, lazy_property
@@ -60,7 +61,7 @@ class Distribution:
         """Set whether distributions check arguments by default; initially True without `-O`."""
         if value not in (True, False):
             raise ValueError(f"set_default_validate_args takes True or False, got {value!r}")
-        Distribution._validate_args = value
+        Distribution._validate_args = switches.validate_args = value
 
     def __init__(
         self,

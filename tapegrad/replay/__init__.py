@@ -7,12 +7,12 @@ Comes in: functions from `tapegrad.compile`, and large eager operations. Goes ou
 here refers to an operation by name: the fields of a `Primitive` hold what passes need to know.
 """
 
-from .cpu.pool import get_num_threads, set_num_threads
 from .trace.log import CaptureError
 from .trace.options import decided, runtime_number
 from .use.check import CheckError
 from .use.compiled import Compiled, compile
 from .use.targets import register_target, unregister_target
+from .use.threads import get_num_threads, set_num_threads
 
 __all__ = [
     "CaptureError",

@@ -19,6 +19,7 @@ from typing import Any, Generic
 
 import numpy as np
 
+from ...core.naming import home_of
 from ...core.tensor import Tensor
 from .references import Mark, Reference, dict_item, is_atom, items_of
 from .scope import ANY
@@ -30,6 +31,15 @@ TREE_WALKS = {
     *("parameters", "named_parameters", "buffers", "named_buffers", "state_dict", "modules"),
     *("named_modules", "children", "named_children", "apply", "_parameters", "_buffers"),
 }
+#: packages of the library whose objects hold what users set, and whose code reads it: attributes
+#: of layers and distributions, hooks, datasets
+_WATCHED = (
+    *("tapegrad.nn", "tapegrad.data", "tapegrad.amp", "tapegrad.optim", "tapegrad.distributions"),
+    *("tapegrad.parallel", "tapegrad.quasirandom", "tapegrad.dialects"),
+    *("tapegrad.cpu.amp", "tapegrad.cuda.amp", "tapegrad.demos", "tapegrad.compat"),
+)
+#: modules inside them whose objects users do not see
+_INTERNAL = tuple(f"tapegrad.parallel.{name}" for name in ("buckets", "bundles", "prefetch"))
 #: packages whose modules and classes keep their attributes
 CLOSED = (
     *("tapegrad", "numpy", "scipy", "llvmlite", "torch", "jax", "jaxlib", "builtins"),
@@ -120,6 +130,16 @@ def fits(container: Any, uses: Iterable[tuple[str, Any]]) -> bool:
 
 def copied(container: Any) -> Any:
     return dict(container) if isinstance(container, dict) else list(container)
+
+
+def is_watched(module: str) -> bool:
+    """Whether a module of the library holds or reads what users set."""
+    return module.startswith(_WATCHED) and not module.startswith(_INTERNAL)
+
+
+def has_user_state(kind: type) -> bool:
+    """Whether objects of a class of the library, or of a base class, hold what users set."""
+    return any(is_watched(home_of(base)) for base in kind.__mro__)
 
 
 def is_closed(value: Any) -> bool:

@@ -26,13 +26,14 @@ import numpy as np
 
 from ...core import source
 from ...core.naming import home_of
+from .kinds import HEAP_TYPE, is_watched
 from .layers import Layers
 from .scope import Scope, names_of
 
-#: packages of the library whose code reads what users set: attributes of layers, hooks, datasets
-_WATCHED = ("tapegrad.nn", "tapegrad.data", "tapegrad.amp", "tapegrad.optim")
 #: packages whose code, except in those above, reads nothing that users set
 _CLOSED = ("tapegrad", "numpy", "scipy", "llvmlite", "ml_dtypes", "cupy", "cupyx")
+#: packages whose own files may be opened while a function is recorded
+_WITH_FILES = ("tapegrad.core", "tapegrad.replay", "llvmlite")
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 
 #: file names of Python's import system
@@ -52,6 +53,7 @@ _EFFECTS = {
     "warn_explicit": "it warns",
     "input": "it reads from the terminal",
     "open": "it opens a file",
+    "fromfile": "it opens a file",
     "start_new_thread": "it starts a thread",
     "start_joinable_thread": "it starts a thread",
     "fork": "it starts a process",
@@ -98,6 +100,8 @@ _PLAIN_MODULES = {
 }
 #: packages whose C functions read arrays and numbers, not attributes of users' objects
 _PLAIN_PACKAGES = ("numpy", "scipy", "tapegrad", "ml_dtypes", "llvmlite", "cupy")
+#: modules of Python, and of users' classes
+_OWN_MODULES = {*sys.stdlib_module_names, "__main__", "None"}
 
 
 class Observer:
@@ -109,6 +113,8 @@ class Observer:
         self.layers = Layers()
         self._known: set[Any] = set()
         self._user: set[CodeType] = set()
+        #: code of packages that may open a file for user code
+        self._readers: set[CodeType] = set()
         self._classes: set[type] = set()
         self._generators: set[int] = set()
         #: the frame of the import in progress: code that runs while a module loads does not count
@@ -171,7 +177,7 @@ class Observer:
                 for value in found:
                     if isinstance(value, types.FunctionType) and value not in known:
                         known.add(value)
-                        if value.__module__.startswith(_WATCHED):
+                        if is_watched(value.__module__):
                             waiting.append(value)
 
     def _see(self, frame: FrameType, event: str, arg: Any) -> None:
@@ -191,8 +197,11 @@ class Observer:
         elif event == "return":
             if frame.f_code in self._bounds:
                 self.layers.left()
-        elif event == "c_call" and frame.f_code in self._user:
-            self._called(frame, arg)
+        elif event == "c_call":
+            if frame.f_code in self._user:
+                self._called(frame, arg)
+            elif arg is open and frame.f_code in self._readers:
+                self._refuse("it opens a file", frame)
         before = self._before
         if before is not None and callable(before):
             before(frame, event, arg)
@@ -205,7 +214,9 @@ class Observer:
         name = str(frame.f_globals.get("__name__", ""))
         written = code.co_filename.startswith(source.LIBRARY)  # also code generated at run time
         library = written or name.split(".", 1)[0] in _CLOSED
-        if (library and not name.startswith(_WATCHED)) or name in _MACHINERY:
+        if library and not name.startswith(_WITH_FILES):
+            self._readers.add(code)
+        if (library and not is_watched(name)) or name in _MACHINERY:
             return
         if name.split(".", 1)[0] in _ELSEWHERE:
             self._refuse("it hands work to another thread", frame)
@@ -254,6 +265,8 @@ class Observer:
                 self.scope.everything = True
         elif not _is_plain(function, holder):
             self.scope.everything = True
+            if _is_extension(function, holder):
+                self._refuse(f"it calls {name}() of an extension that may read anything", frame)
 
     def _is_called_by_user(self, frame: FrameType | None) -> bool:
         """Whether the nearest caller outside of Python's own code is user code."""
@@ -303,7 +316,27 @@ def _is_plain(function: Any, holder: Any) -> bool:
     module = getattr(function, "__module__", None)
     if module is None and holder is not None:
         module = home_of(type(holder))
-    return module in _PLAIN_MODULES or str(module).startswith(_PLAIN_PACKAGES)
+    plain = module in _PLAIN_MODULES or str(module).startswith(_PLAIN_PACKAGES)
+    return plain and not _is_nameless(type(holder))
+
+
+def _is_extension(function: Any, holder: Any) -> bool:
+    """Whether a C function belongs to a package that is neither Python's own nor known here."""
+    module = getattr(function, "__module__", None)
+    if module is None and holder is not None:
+        name = getattr(function, "__name__", "")
+        owner = next((b for b in type(holder).__mro__ if name in b.__dict__), object)
+        if isinstance(owner.__dict__.get(name), types.FunctionType):
+            return False
+        if _is_nameless(owner):
+            return True
+        module = home_of(owner)
+    return str(module).split(".", 1)[0] not in _OWN_MODULES
+
+
+def _is_nameless(kind: type) -> bool:
+    """Whether a class of an extension does not say its module: it seems to be Python's own."""
+    return kind.__module__ == "builtins" and bool(kind.__flags__ & HEAP_TYPE)
 
 
 def _numpy_state() -> Any:

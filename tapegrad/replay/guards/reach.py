@@ -33,6 +33,7 @@ from .kinds import (
     REFLECTIVE,
     WRAPPERS,
     Unguardable,
+    has_user_state,
     is_filled,
     is_opaque,
     is_tensor,
@@ -62,8 +63,6 @@ MOST_BYTES = 1 << 26
 #: largest number of items of one container that is compared
 MOST_ITEMS = 1 << 20
 
-#: packages of the library whose objects hold what users set
-_USER_STATE_PACKAGES = ("tapegrad.nn", "tapegrad.data", "tapegrad.amp", "tapegrad.optim")
 _DESCRIPTORS = (
     *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
     *(types.GetSetDescriptorType, types.MemberDescriptorType),
@@ -363,7 +362,7 @@ class Reach(AttributeWalk):
                 f"it can read the iterator {path_of(self.marks, parent, step)}, whose state cannot "
                 "be compared; take its next item outside"
             )
-        if own.startswith("tapegrad.") and not own.startswith(_USER_STATE_PACKAGES):
+        if own.startswith("tapegrad.") and not has_user_state(kind):
             at = self._mark("same", value, None, parent, step, reference)
             for name in getattr(kind, "_walked", ()):
                 self._part(value, name, at, f".{name}")

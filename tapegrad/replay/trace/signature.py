@@ -20,6 +20,7 @@ from ...core import casting, dtypes
 from ...core.arrays import has_memory, is_gpu_class
 from ...core.device import device_of
 from ...core.modes import STATE
+from ...core.switches import switches
 from ...core.tensor import Tensor, refresh
 from ...core.tree import map_leaves
 from ..guards.conjunction import Conjunction
@@ -193,6 +194,7 @@ def likeness(args: tuple[Any, ...], kwargs: Any) -> Callable[[tuple[Any, ...]], 
     tests.add(f"{state}.autocast is None")
     tests.add(f"{tests.name(casting.allowed)}() is {casting.allowed()}")
     tests.add_is(f"{tests.name(dtypes.get_default_dtype)}()", dtypes.get_default_dtype())
+    tests.add(f"{tests.name(switches)}.values == {switches.values}")
     tests.add(f"len(args) == {len(args)}")
     owners: list[str] = []
     for i, tensor in enumerate(args):

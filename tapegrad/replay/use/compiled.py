@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from ...core import amounts, casting, dtypes, locks, source
 from ...core.modes import AUTOCAST, GRAD, INFERENCE, LISTENING, STATE, left_as_found
+from ...core.switches import switches
 from ..cpu.collector import gc_paused
 from ..guards.kinds import Unguardable
 from ..guards.observe import Observer
@@ -244,7 +245,7 @@ class Compiled(Generic[P, R]):
     @staticmethod
     def _modes() -> tuple[Any, ...]:
         """The settings, besides arguments, that change what operations do."""
-        return STATE.mode, dtypes.get_default_dtype(), casting.key()
+        return STATE.mode, dtypes.get_default_dtype(), casting.key(), switches.values
 
     def _use(
         self,
@@ -418,7 +419,7 @@ class Compiled(Generic[P, R]):
         if recording is not None and recording.derivative is not None and world is not None:
             refusal = refusal or _late_effects(world, call, copies, effects)
         if self._modes() != modes:
-            refusal = "it leaves another gradient mode, default dtype or autocast behind"
+            refusal = "it leaves another gradient mode, default dtype, autocast or switch behind"
         covered = signature.cover(observer.scope)
         obstacle = None
         if recording is not None:
