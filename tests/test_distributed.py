@@ -32,6 +32,9 @@ def test_what_ranks_have_in_common() -> None:
         "unused_parameters",
         "forgotten_parameters",
         "uneven_batches",
+        "uneven_accumulation",
+        "uneven_buffers",
+        "uneven_compiled",
         "buffers_follow_the_first_rank",
         "starts_alike",
         "different_models",
@@ -46,7 +49,12 @@ def test_what_ranks_have_in_common() -> None:
         assert result["sparse_gradients"] == [False, [0.5, 0.5, 0.0, 1.0, 0.0]]
         assert "rank 0: DistributedDataParallel" in result["different_models"]
         assert "rank 1: DistributedDataParallel" in result["different_models"]
-        for name in ("uneven_batches", "starts_alike"):
+        assert result["uneven_buffers"] == [12.0]
+        replays, texts = result["uneven_compiled"]
+        assert replays > 0
+        assert len(texts) == 2
+        assert all("cannot train in Join" in text for text in texts)
+        for name in ("uneven_batches", "uneven_accumulation", "starts_alike"):
             assert result[name][0] == results[0][name][0]
     assert results[1]["buffers_follow_the_first_rank"] == pytest.approx(0.2)
 

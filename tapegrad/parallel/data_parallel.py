@@ -109,11 +109,11 @@ class DistributedDataParallel(Module, Joinable):
         """Call the module; the backward pass of its result averages gradients."""
         recording = bool(STATE.mode & GRAD)
         if recording:
-            self._notify_join()
-            sync = self.require_backward_grad_sync
-            self._reducer.armed = sync
-            if sync and self.broadcast_buffers:
-                self._send_buffers()
+            self._reducer.armed = self.require_backward_grad_sync
+            if self.require_backward_grad_sync:
+                self._notify_join()
+                if self.broadcast_buffers:
+                    self._send_buffers()
         result = self.module(*args, **kwargs)
         if recording and self.require_backward_grad_sync and self.find_unused_parameters:
             self._reducer.unused = self._reducer.unreached(result)
@@ -121,7 +121,7 @@ class DistributedDataParallel(Module, Joinable):
 
     def _send_buffers(self) -> None:
         buffers = [b for n, b in self.module.named_buffers() if n not in self._ignored]
-        _broadcast(buffers, self.process_group)
+        _broadcast(buffers, self.process_group, 0 if self._join is None else self._join.last)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -204,6 +204,9 @@ class Pass:
 
 class Reducer:
     """Averages the gradients of a module's parameters."""
+
+    #: state of one pass, and what never changes: replays need not compare it
+    _unguarded = ("names", "parameters", "buckets", "where", "armed", "unused", "current")
 
     def __init__(self, owner: Any, named: Sequence[tuple[str, Tensor]], limit: int) -> None:
         self.owner = owner

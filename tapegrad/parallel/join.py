@@ -98,6 +98,8 @@ class Join:
         self.throws = throw_on_early_termination
         self.by_all = kwargs.get("divide_by_initial_world_size", True)
         self.group = resolved(self.first.join_process_group)
+        #: the last rank with data in this step, which sends buffers
+        self.last = 0
         self.hooks = [joinable.join_hook(**kwargs) for joinable in self.joinables]
 
     def __enter__(self) -> Join:
@@ -116,12 +118,21 @@ class Join:
             joinable._join.step()
 
     def _active(self, here: bool) -> int:
-        """The number of ranks that have data."""
-        count = self.group.all_reduce(np.array([int(here)], np.int64), SUM)
-        return int(count[0])
+        """The number of ranks that have data; the last of them is `self.last`."""
+        ranks = np.zeros(self.group.size, np.int64)
+        ranks[self.group.rank] = here
+        active = np.flatnonzero(self.group.all_reduce(ranks, SUM))
+        if len(active):
+            self.last = int(active[-1])
+        return len(active)
 
     def step(self) -> None:
         """Begin a step of this rank, which has data: count the ranks that do."""
+        if self.group.size > 1 and self.group._tell() is not None:
+            raise RuntimeError(
+                "a compiled function cannot train in Join: ranks without data take part in "
+                "single collectives, not in compiled functions; call the function uncompiled"
+            )
         active = self._active(True)
         if active < self.group.size and self.throws:
             raise RuntimeError("a rank has run out of data; throw_on_early_termination is on")

@@ -41,6 +41,9 @@ class _SavedPart(NamedTuple):
 class Unit:
     """The parameters of a module that are gathered together."""
 
+    #: state of passes, and what never changes: replays need not compare it
+    _unguarded = ("bundles", "parameters", "_slots", "_owners", "_begun", "_again", "_backward")
+
     def __init__(
         self,
         places: list[tuple[Any, str]],

@@ -14,6 +14,7 @@ from tapegrad.distributed import functional
 from tapegrad.distributed.process_group import background
 from tapegrad.nn.parallel import DistributedDataParallel
 from tapegrad.parallel import hooks
+from tapegrad.parallel.join import Join
 
 STEPS = 20
 ROWS = 16
@@ -213,6 +214,55 @@ def uneven_batches() -> list[float]:
             net(tg.ones(4, 6, dtype=tg.float64) * (i + 1)).square().mean().backward()
             updates.step()
     return [net.module.first.weight.sum().item(), float(rank() + 2)]
+
+
+def uneven_accumulation() -> list[float]:
+    """Rank r has r + 2 batches, each in two halves, the first of them without synchronization."""
+    tg.manual_seed(3)
+    net = DistributedDataParallel(Mlp().double())
+    updates = tg.optim.SGD(net.parameters(), lr=0.05)
+    x = tg.ones(2, 6, dtype=tg.float64)
+    with net.join():
+        for i in range(rank() + 2):
+            updates.zero_grad()
+            with net.no_sync():
+                net(x * (i + 1)).square().mean().backward()
+            net(x * (i + 2)).square().mean().backward()
+            updates.step()
+    return [net.module.first.weight.sum().item()]
+
+
+def uneven_buffers() -> list[float]:
+    """The last rank, which has most data, gives its statistics to all."""
+    net = DistributedDataParallel(nn.BatchNorm1d(4, momentum=1.0))
+    with net.join():
+        for i in range(1 + 2 * rank()):
+            net(tg.ones(3, 4) * (10 * rank() + i)).sum().backward()
+    return [net.module.running_mean[0].item()]
+
+
+def uneven_compiled() -> list[Any]:
+    """A compiled step says that it cannot be joined, also after it was replayed outside."""
+    tg.manual_seed(3)
+    net = DistributedDataParallel(Mlp().double())
+
+    @tg.compile
+    def step(x: Any) -> None:
+        net(x).square().mean().backward()
+
+    x = tg.ones(4, 6, dtype=tg.float64)
+    for _ in range(5):
+        step(x)
+    texts = []
+    for _ in range(2):
+        net._join = Join([net])
+        try:
+            step(x)
+        except RuntimeError as error:
+            texts.append(str(error))
+        net._join = None
+    step(x)
+    return [sum(r.count for r in step.replays), texts]
 
 
 def buffers_follow_the_first_rank() -> float:

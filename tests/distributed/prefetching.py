@@ -403,6 +403,10 @@ def compiled_failure() -> int:
             run(rows(i), good)
         assert len(run.replays) == 1, run.explain()
         with watched(model) as events:  # which says that nothing is left under way
+            for i in range(4):  # with the hooks of `watched` it is recorded anew
+                run(rows(i), good)
+                step(rows(i), good, plain)
+                compared += check_gradients(model, plain)
             for i in range(3):
                 with pytest.raises(IndexError):
                     run(rows(i), tg.tensor([0, 3, 1]))
