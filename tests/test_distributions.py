@@ -17,6 +17,7 @@ from scipy import stats
 import tapegrad as tg
 from tapegrad import distributions as D
 from tapegrad.distributions import constraints, transforms
+from tapegrad.ops.draws import quantiles
 from tapegrad.testing import gradcheck, gradgradcheck
 
 
@@ -618,3 +619,16 @@ def test_draws_of_the_main_namespace() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert tg._standard_gamma(tg.tensor([1e-6])).item() > 0
+
+
+@pytest.mark.parametrize("u", [0.0, 1 - 2.0**-53])
+def test_extreme_uniform_numbers_give_finite_samples(u: float) -> None:
+    uniform = tg.tensor([u], dtype=tg.float64)
+    four = tg.tensor([4.0], dtype=tg.float64)
+    samples = [
+        quantiles.poisson_quantile_(four, uniform),
+        quantiles.gamma_quantile_(four, uniform),
+        quantiles.binomial_quantile_(four, four / 8, uniform),
+    ]
+    assert all(x.isfinite().all() for x in samples), samples
+    assert (samples[0] > 20) == (u > 0.5)

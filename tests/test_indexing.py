@@ -274,3 +274,19 @@ def test_a_number_where_a_mask_holds() -> None:
     assert part.tolist() == [[1, 1], [0, 0]]
     with pytest.raises(IndexError, match="mask of shape"):
         y[tapegrad.tensor([True, False, True])] = 0
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (0, 4)])
+def test_scattering_nothing_copies(shape: tuple[int, ...]) -> None:
+    x = tapegrad.ones(shape, requires_grad=True)
+    index = tapegrad.zeros((0, 2), dtype=tapegrad.int64)
+    source = tapegrad.ones(2, 2)
+    for y in (
+        x.scatter(0, index, 5.0),
+        x.scatter(0, index, source),
+        x.scatter(0, index, source, reduce="add"),
+        x.scatter_reduce(0, index, source, "amax"),
+    ):
+        assert y is not x
+        assert y.tolist() == x.tolist()
+        assert tapegrad.autograd.grad(y.sum(), x)[0].tolist() == x.tolist()

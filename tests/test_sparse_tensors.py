@@ -283,6 +283,19 @@ def test_gradients_of_sparse_leaves():
     (x.to_dense() ** 2).sum().backward()
     assert x.grad.is_sparse
     assert x.grad._values().tolist() == [6.0, 18.0, 18.0]
+    other = tg.sparse_coo_tensor(x._indices().flip(1), x._values().detach(), tuple(x.shape))
+    for refused in (
+        tg.ones(tuple(x.shape)),
+        other,
+        tg.sparse_coo_tensor([[0], [0]], [1.0], (9, 9)),
+    ):
+        with pytest.raises(RuntimeError, match="the gradient of a sparse tensor must"):
+            x.grad = refused
+        assert x.grad._values().tolist() == [6.0, 18.0, 18.0]
+    x.grad = x.grad * 2
+    assert x.grad._values().tolist() == [12.0, 36.0, 36.0]
+    x.grad = None
+    assert x.grad is None
 
 
 def test_functions_of_the_module():

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def _wide(u: Any) -> Any:
-    """Uniform numbers moved away from 0, whose quantile may be infinite."""
-    return np.asarray(u, np.float64) + 2.0**-54
+    """Uniform numbers moved away from 0 and 1, whose quantiles may be infinite."""
+    return np.minimum(np.asarray(u, np.float64) + 2.0**-54, 1 - 2.0**-53)
 
 
 def _tiny(dtype: Any) -> Any:

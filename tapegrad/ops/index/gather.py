@@ -345,6 +345,8 @@ def scatter(
         out = scatter(x, 0, i, source, reduce=reduce)
         return reshape_(out, shape=tuple(input._array.shape))
     _check_gather(input, index, d, "scatter")
+    if not index._array.size:
+        return input.clone()
     if reduce == "add":
         given = given if isinstance(given, Tensor) else input.new_full(index.shape, given)
         return scatter_add(input, d, index, given)

@@ -588,6 +588,8 @@ def scatter_reduce(
         out = scatter_reduce(parts[0], 0, *parts[1:], reduce, include_self=include_self)
         return reshape_(out, shape=tuple(input._array.shape))
     _check_gather(input, index, d, "scatter_reduce")
+    if not index._array.size:
+        return input.clone()
     size = input._array.shape[d] if input._array.ndim else 1
     index = from_zero(index, size, "scatter_reduce")
     _check_source(index, src, "scatter_reduce")

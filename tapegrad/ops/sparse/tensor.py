@@ -196,7 +196,19 @@ class SparseTensor(Tensor):
 
     @grad.setter
     def grad(self, value: Any) -> None:
-        self._array.elements.grad = None if value is None else value._values()
+        if value is not None:
+            if not isinstance(value, SparseTensor) or value.shape != self.shape:
+                raise RuntimeError(
+                    f"the gradient of a sparse tensor must be a sparse tensor of its shape "
+                    f"{tuple(self.shape)}, got {value!r}"
+                )
+            mine, theirs = self._array.coordinates._array, value._array.coordinates._array
+            if not np.array_equal(mine, theirs):
+                raise RuntimeError(
+                    "the gradient of a sparse tensor must have its coordinates, in their order"
+                )
+            value = value._array.elements
+        self._array.elements.grad = value
 
     def detach_(self) -> Tensor:
         """Cut this tensor from its history, in place."""
