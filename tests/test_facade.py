@@ -578,6 +578,18 @@ tree.register_pytree_node(Box, lambda box: ([box.inside], None), lambda v, _: Bo
 assert tree.tree_map(lambda n: n + 1, Box([1, 2])).inside == [2, 3]
 assert tree.tree_structure([1, {"a": 2}]) == tree.tree_structure([3, {"a": 4}])
 assert tree.tree_structure([1, {"a": 2}]) != tree.tree_structure([1, {"b": 2}])
+
+ordered = collections.OrderedDict(b=1, a=2)
+by_default = collections.defaultdict(list, a=10, b=20)
+assert tree.tree_map(lambda x, y: x + y, ordered, by_default) == {"b": 21, "a": 12}
+assert tree.tree_map(lambda x, y: x - y, by_default, ordered) == {"a": 8, "b": 19}
+for first, second in (({"a": 1}, {"b": 1}), ({"a": 1}, [1]), ([1], [1, 2])):
+    try:
+        tree.tree_map(lambda x, y: x, first, second)
+    except ValueError as error:
+        assert str(error).startswith("expected "), error
+    else:
+        raise AssertionError((first, second))
 try:
     tree.tree_unflatten([1], spec)
 except ValueError as error:

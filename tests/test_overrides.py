@@ -13,6 +13,7 @@ import pytest
 
 import tapegrad
 from tapegrad import Tensor, nn
+from tapegrad.compat.torch._C import _is_torch_function_enabled
 from tapegrad.nn import functional as F
 from tapegrad.overrides import (
     DisableTorchFunction,
@@ -287,8 +288,10 @@ def test_modes() -> None:
             assert inner.calls[0] is tapegrad.exp
         assert outer.calls[3] is tapegrad.exp
         assert len(outer.calls) == 5
+        assert _is_torch_function_enabled()
         with DisableTorchFunction():
             t + 1
+            assert not _is_torch_function_enabled()
         assert len(outer.calls) == 5
     t + 1
     assert len(outer.calls) == 5

@@ -6,6 +6,7 @@ import enum
 from typing import Any
 
 from ...core.overriding import (
+    LOCAL,
     DisableTorchFunction,
     DisableTorchFunctionSubclass,
     disabled_torch_function,
@@ -55,8 +56,8 @@ def _is_tracing() -> bool:
 
 
 def _is_torch_function_enabled() -> bool:
-    """True: the `__torch_function__` of classes that define it is called."""
-    return True
+    """Whether the `__torch_function__` of subclasses is called now."""
+    return not LOCAL.disabled
 
 
 def _get_privateuse1_backend_name() -> str:

@@ -77,7 +77,9 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
     if isinstance(device, int):
         return device
     if device is None and optional:
-        return 0
+        from ... import cuda
+
+        return cuda.current_device() if cuda.is_available() else 0
     found = as_device(device)
     if found.type == "cpu":
         if allow_cpu:

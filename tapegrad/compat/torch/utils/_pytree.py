@@ -101,6 +101,14 @@ SUPPORTED_NODES: dict[Any, NodeDef] = {
     ),
 }
 
+#: containers with keys: a tree may have another one of them than a structure
+_KEYED = (dict, OrderedDict, defaultdict)
+
+
+def _keys_of(kind: Any, context: Any) -> list[Any]:
+    """The keys of a container with keys, in order, from its class and context."""
+    return list(context[1] if kind is defaultdict else context)
+
 
 def _is_namedtuple(tree: Any) -> bool:
     return isinstance(tree, tuple) and type(tree) is not tuple and hasattr(type(tree), "_fields")
@@ -211,13 +219,16 @@ class TreeSpec:
         if self.is_leaf():
             return [tree]
         kind, children, context = _taken_apart(tree) if _node_type(tree) else (None, [], None)
-        if kind is not self.type or len(children) != self.num_children:
+        keyed = kind in _KEYED and self.type in _KEYED
+        if (not keyed and kind is not self.type) or len(children) != self.num_children:
             raise ValueError(f"expected a tree of structure {self}, got {type(tree).__name__}")
-        if isinstance(self.context, list) and isinstance(tree, dict):
-            if context != self.context and {*(context or ())} == {*self.context}:
-                children = [tree[key] for key in self.context]
-            elif context != self.context:
-                raise ValueError(f"expected keys {self.context}, got {context}")
+        if keyed:
+            keys, found = _keys_of(self.type, self.context), _keys_of(kind, context)
+            if {*keys} != {*found}:
+                raise ValueError(f"expected keys {keys}, got {found}")
+            children = [tree[key] for key in keys]
+        elif context != self.context and kind is not deque:
+            raise ValueError(f"expected a tree of structure {self}, got context {context}")
         parts = zip(self.children_specs, children, strict=True)
         return [leaf for spec, child in parts for leaf in spec.flatten_up_to(child)]
 
