@@ -127,7 +127,8 @@ def _torch(mode: str | None, model: str, sizes: dict[str, int]) -> dict[str, Any
             torch.cuda.reset_peak_memory_stats()
             seconds = _seconds(run, torch.cuda.synchronize)
     except Exception as error:
-        raise Absent(f"torch.compile: {type(error).__name__}: {str(error)[:120]}") from error
+        what = "torch eager" if mode is None else "torch.compile"
+        raise Absent(f"{what}: {type(error).__name__}: {str(error)[:120]}") from error
     peak = torch.cuda.max_memory_allocated()
     return {"seconds": seconds, "loss": loss, "first": first, "peak": peak}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from tapegrad import nn
 from tapegrad.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 from tapegrad.distributed.pipelining import PipelineStage, Schedule1F1B
 from tapegrad.distributed.tensor.parallel import ColumnParallelLinear, ParallelTransformerBlock
+from tapegrad.parallel.pipeline import _merged
 
 SIZES = some((2, 4), 1 / 2, of="dividing in ranks")
 DIVIDED = (
@@ -273,3 +274,23 @@ def test_power_sgd_settings() -> None:
     made.__setstate__(state.__getstate__())
     assert made.iter == 3
     assert made.process_group is None
+
+
+class Scores(NamedTuple):
+    logits: Any
+    losses: Any
+
+
+def test_results_of_microbatches_are_joined() -> None:
+    parts = [Scores(tg.full((2, 3), float(i)), [tg.tensor(float(i))]) for i in range(2)]
+    joined = _merged(parts)
+    assert type(joined) is Scores
+    assert joined.logits[:, 0].tolist() == [0.0, 0.0, 1.0, 1.0]
+    assert [[x.item() for x in losses] for losses in joined.losses] == [[0.0, 1.0]]
+
+
+@pytest.mark.parametrize("x", [tg.zeros((1,) * 9), tg.zeros(1, dtype=tg.uint16)])
+def test_stages_say_which_tensors_they_exchange(x: tg.Tensor) -> None:
+    stage = PipelineStage(nn.Identity(), 0, 1)
+    with pytest.raises(ValueError, match=r"stages exchange tensors of up to 8 dimensions .* got"):
+        stage._send_shapes([x])

@@ -11,7 +11,7 @@ from ranks import environment, launch, needs_mpi, run_ranks
 
 import tapegrad as tg
 from tapegrad import multiprocessing
-from tapegrad.distributed import HashStore
+from tapegrad.distributed import HashStore, functional
 from tapegrad.futures import Future, collect_all
 
 NAMES = [
@@ -33,6 +33,13 @@ def test_names() -> None:
     assert first["groups_and_objects"] == [2, 2]
     # Both ranks count in two steps, one of them in a third. The gradient of each step is 1.
     assert first["uneven_steps"] == [5, -0.5, -0.5]
+
+
+@pytest.mark.parametrize("name", ["reduce", "gather", "broadcast"])
+def test_members_that_are_not_there(name: str) -> None:
+    for member in (1, -1, None):
+        with pytest.raises(ValueError, match="there is no member"):
+            getattr(functional, name)(tg.ones(2), member)
 
 
 def test_futures() -> None:

@@ -186,5 +186,6 @@ def _merged(results: list[Any]) -> Any:
     """Join the results of all microbatches; 0-D tensors stay in a list."""
     first = results[0]
     if isinstance(first, (tuple, list)):
-        return type(first)(_merged(list(parts)) for parts in zip(*results, strict=True))
+        merged = [_merged(list(parts)) for parts in zip(*results, strict=True)]
+        return type(first)(*merged) if hasattr(first, "_fields") else type(first)(merged)
     return cat(results) if first.ndim else results

@@ -25,7 +25,10 @@ from .members import group_or_self
 FORWARD, BACKWARD, SHAPES = 11, 12, 13
 #: most dimensions of a tensor; a message about one has its dtype, number of dimensions and sizes
 _MOST_DIMS = 8
-_DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "bool", "uint8")
+_DTYPES = (
+    *("float32", "float64", "float16", "bfloat16", "int64", "int32", "bool", "uint8", "int8"),
+    *("int16", "complex64", "complex128"),
+)
 
 
 class PipelineStage:
@@ -130,6 +133,11 @@ class PipelineStage:
         words = np.zeros((len(tensors), 2 + _MOST_DIMS), np.int64)
         for row, tensor in zip(words, tensors, strict=True):
             shape = tuple(tensor.shape)
+            if len(shape) > _MOST_DIMS or tensor._array.dtype.name not in _DTYPES:
+                raise ValueError(
+                    f"stages exchange tensors of up to {_MOST_DIMS} dimensions with the dtypes "
+                    f"{', '.join(_DTYPES)}, got {tensor.dtype} of shape {shape}"
+                )
             row[:2] = _DTYPES.index(tensor._array.dtype.name), len(shape)
             row[2 : 2 + len(shape)] = shape
         target = self.stage_index + 1

@@ -15,7 +15,7 @@ from ..elementwise.comparison import equal
 from ..table import Sample, op
 from .group import AVG, BAND, BOR, BXOR, MAX, MIN, PRODUCT, REDUCTIONS, SELF, SUM, Group
 from .halves import start_of, wait_of
-from .moving import all_gather_, broadcast_
+from .moving import all_gather_, broadcast_, check_member
 
 MODULE = "distributed.functional"
 
@@ -121,6 +121,7 @@ def reduce(input: Tensor, dst: int = 0, op: str = SUM, group: Group = SELF) -> T
     check_reduction(op, input.dtype)
     if op not in (SUM, AVG) and input.requires_grad:
         raise ValueError(f"reduce with op={op!r} has no gradient; use all_reduce")
+    check_member(dst, group)
     return reduce_(input, op=op, target=dst, group=group)  # type: ignore[no-any-return]
 
 
