@@ -157,6 +157,18 @@ def test_sets() -> None:
     assert xp.unique_values(xp.asarray([math.nan, math.nan])).shape == (2,)
 
 
+def test_numbers_and_places_of_the_standard() -> None:
+    third = xp.clip(xp.asarray(1.0, dtype=xp.float64), max=1 / 3)
+    assert third.item() == 1 / 3
+    assert third.dtype == xp.float64
+    assert xp.clip(xp.asarray([1, 5, 9]), 2.5, 6).tolist() == [2, 5, 6]
+    x = xp.asarray([[1, 2, 3], [4, 5, 6]])
+    assert xp.take(x, xp.asarray([0, -1, -3]), axis=1).tolist() == [[1, 3, 1], [4, 6, 4]]
+    for wrong in (3, -4):
+        with pytest.raises(IndexError, match="out of range"):
+            xp.take(x, xp.asarray([wrong]), axis=1)
+
+
 def test_gradients_flow_through_the_namespace() -> None:
     def function(x: Any) -> Any:
         y = xp.concat([xp.exp(x), xp.clip(x, -1.0, 1.0)])

@@ -308,3 +308,10 @@ def test_second_derivatives_of_determinants_inside_of_vmap() -> None:
     x = tg.tensor([[[2.0, 1.0], [0.5, 3.0]], [[1.0, 0.0], [0.0, 4.0]]], dtype=tg.float64)
     whole = tg.vmap(tg.func.hessian(tg.det))(x)
     tg.testing.assert_close(whole[0], tg.func.hessian(tg.det)(x[0]))
+
+
+@pytest.mark.parametrize("size", [1, 400])
+def test_outer_keeps_the_sign_of_zero(size: int) -> None:
+    zero, minus = tg.zeros(size), -tg.zeros(size)
+    assert tg.signbit(tg.outer(zero, minus)).all()
+    assert not tg.signbit(tg.outer(minus, minus)).any()

@@ -137,7 +137,10 @@ def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
     for bound, function in ((min, "maximum"), (max, "minimum")):
         if bound is None:
             continue
-        limit = bound if isinstance(bound, Tensor) else operation("tensor")(bound)
+        limit = bound
+        if not isinstance(bound, Tensor):  # a float is exact in float64, whatever the default is
+            wide = dtypes.float64 if isinstance(bound, float) else None
+            limit = operation("tensor")(bound, dtype=wide)
         wide = dtypes.promote_types(out.dtype, limit.dtype)
         if wide.category > x.dtype.category:  # a float limit for integers
             wide = limit.dtype

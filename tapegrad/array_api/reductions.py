@@ -223,14 +223,19 @@ def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """The slices along an axis at `indices`, which may have several dimensions."""
+    """The slices along an axis at `indices`, which may have several dimensions.
+
+    Negative indices count from the end.
+    """
     x, indices = as_tensor(x, "take"), as_tensor(indices, "take")
     if axis is None:
         if x.ndim != 1:
             raise ValueError(f"take of {x.ndim} dimensions needs an axis")
         axis = 0
     (a,) = axes_of(axis, x.ndim)
-    found = operation("index_select")(x, a, indices.reshape(-1).long())
+    flat = indices.reshape(-1).long()
+    from_zero = operation("where")(flat < 0, flat + x.shape[a], flat)
+    found = operation("index_select")(x, a, from_zero)
     out: Tensor = found.reshape((*x.shape[:a], *indices.shape, *x.shape[a + 1 :]))
     return out
 
