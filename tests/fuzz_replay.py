@@ -402,7 +402,9 @@ def fails(program: Program, kind: type[Exception]) -> bool:
 def trial(seed: int, kind: str = "plain") -> tuple[int, str, str, list[str]]:
     """A seed, its outcome, the reduced program and its error if it fails, and refusals."""
     surrounded = kind == "surrounded" or (kind == "mixed" and seed % 4 != 0)
-    program = write(seed, surrounded)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # operations that are tried may warn
+        program = write(seed, surrounded)
     try:
         outcome, reasons = check(program)
         return seed, outcome, "", reasons

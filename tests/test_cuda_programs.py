@@ -173,7 +173,6 @@ def test_bad_data_are_told_when_somebody_waits_and_change_nothing(unhurried, mor
     assert any((a != b).any() for a, b in zip(state(), before, strict=True))
 
 
-@pytest.mark.filterwarnings("ignore:a complex tensor became real")
 @pytest.mark.parametrize("seed", range(30))
 def test_random_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eager and compiled on a GPU, against eager on the CPU."""

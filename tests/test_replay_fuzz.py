@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from fuzz_replay import trial
@@ -20,13 +19,6 @@ EACH = 10
 SURROUNDED = (112, 122, 132, 240, 250, 260)
 
 
-def expected_warnings(test: Any) -> Any:
-    """What random programs may do that an operation warns of, in eager calls and recorded ones."""
-    for words in ("a complex tensor became real", ".*has no degrees of freedom left"):
-        test = pytest.mark.filterwarnings(f"ignore:{words}")(test)
-    return test
-
-
 @pytest.fixture(autouse=True)
 def _threads() -> Iterator[None]:
     before = pool.pool.threads
@@ -34,7 +26,6 @@ def _threads() -> Iterator[None]:
     pool.pool.threads = before
 
 
-@expected_warnings
 @pytest.mark.parametrize("first", range(0, PROGRAMS, EACH))
 def test_random_programs(first: int) -> None:
     outcomes: Counter[str] = Counter()
@@ -45,7 +36,6 @@ def test_random_programs(first: int) -> None:
     assert outcomes["same"] >= EACH // 2, outcomes
 
 
-@expected_warnings
 @pytest.mark.parametrize("first", SURROUNDED)
 def test_random_programs_with_surroundings(first: int) -> None:
     outcomes: Counter[str] = Counter()
