@@ -1,5 +1,7 @@
 """In-place operations and views: values, gradients, versions, and the errors that name lines."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -404,6 +406,73 @@ def test_windows_of_read_only_and_of_expanded_memory():
         with pytest.raises(RuntimeError, match="cannot write"):
             x.unfold(0, 2, 2).add_(1)
     assert array.tolist() == [0, 1, 2, 3]
+
+
+def test_a_part_of_an_expanded_tensor_can_be_written_to():
+    x = tg.zeros(3, 1)
+    y = x.expand(3, 4)
+    y[:, 1] = tg.tensor([1.0, 2.0, 3.0])
+    y[0, 2].add_(4)
+    assert x.flatten().tolist() == [5, 2, 3]
+    assert y.tolist() == x.repeat(1, 4).tolist()
+    assert y.zero_() is y
+    assert not x.any()
+    for part in (y, y[:, :2], y[0]):
+        with pytest.raises(RuntimeError, match="cannot write"):
+            part.add_(1)
+    with pytest.raises(RuntimeError, match="cannot write"):
+        y[:] = 1
+    with pytest.raises(RuntimeError, match="cannot write"):
+        y[tg.tensor([0])] = 1  # PyTorch warns that this is deprecated
+    assert not x.any()
+
+
+def test_gradients_through_parts_of_an_expanded_tensor():
+    def f(x, w):
+        base = x * 1
+        y = base.expand(2, 3)
+        y[:, 1] = w * 3
+        return (y * y).sum() + base.sum()
+
+    for call in (f, tg.compile(f)):
+        for _ in range(3):
+            x, w = tg.ones(2, 1, requires_grad=True), tg.ones(2, requires_grad=True)
+            call(x, w).backward()
+            assert x.grad.flatten().tolist() == [0, 0]
+            assert w.grad.tolist() == [57, 57]  # 3 squares of 3w, and 3w
+
+
+def test_read_only_memory_of_the_user_stays_as_it_is():
+    array = np.zeros(3)
+    shown = array.view()
+    shown.flags.writeable = False
+    fixed = np.zeros(3)
+    fixed.flags.writeable = False
+    for given in (shown, fixed, np.broadcast_to(fixed, (2, 3)), np.frombuffer(b"1234", np.int8)):
+        x = tg.from_numpy(given)
+        for part in (x, x.expand(2, *x.shape), x[None].detach()):
+            with pytest.raises(RuntimeError, match="read-only"):
+                part[0] = 1
+    assert not array.any()
+    assert not fixed.any()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_parts_of_expanded_arguments(compiled):
+    def step(x, other):
+        x[:1] *= 2
+        other.expand(4).detach()[0] = 7
+        return x.sum() + other
+
+    call = tg.compile(step) if compiled else step
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            base, other = tg.ones(3), tg.zeros(1)
+            assert call(base.expand(4, 3), other).item() == 4 * 6 + 7
+            assert base.tolist() == [2, 2, 2]
+            assert other.item() == 7
+    assert ["share memory" in str(w.message) for w in caught] == [True] * compiled
 
 
 def test_windows_in_a_compiled_function():

@@ -53,14 +53,19 @@ def check_writable(tensor: Tensor, what: str, whole: bool = True) -> int:
         if on_cpu and not flags.writeable:
             if array.__class__ is UnsetArray:
                 raise refusal(what)
-            raise RuntimeError(
-                f"{what} cannot write here: several elements share one place in memory (expand), "
-                "or the memory is read-only; use clone() first"
-            )
-        if whole and not flags.forc and xp.overlaps_itself(array):
+            # NumPy makes what `expand` returns read-only. A user's read-only array has no stride 0.
+            expanded = 0 in root._array.strides
+            found = storage.writable(array) if expanded or root._array.flags.writeable else None
+            if found is None or (whole and xp.overlaps_itself(array)):
+                raise RuntimeError(
+                    f"{what} cannot write here: several elements share one place in memory "
+                    "(expand), or the memory is read-only; use clone() first"
+                )
+            tensor._array = found  # a part of what `expand` made, or all its elements become equal
+        elif whole and not flags.forc and xp.overlaps_itself(array):
             raise RuntimeError(
                 f"{what} cannot write here: several elements of the tensor share memory "
-                "(unfold); use clone() first"
+                "(expand, unfold); use clone() first"
             )
     if mode & (TAPE | HOOKS):
         for tape in STATE.tapes:
@@ -402,6 +407,8 @@ def through(chain: Chain, x: Any) -> Any:
 def _write_kernel(base: Any, value: Any, *, chain: Chain) -> Any:
     out = base.copy()
     view = through(chain, out)
+    if isinstance(view, np.ndarray) and not view.flags.writeable:
+        view = storage.writable(view)
     if storage.owner_of(view) is storage.owner_of(out):
         view[...] = value
     else:

@@ -56,6 +56,19 @@ def owner_of(array: Any) -> Any:
     return array if base is None or kind is np.ndarray else _owner_of_shown(array)
 
 
+def writable(array: Any) -> Any:
+    """The same elements as an array that can be written to; None if their memory cannot.
+
+    NumPy makes arrays with repeated elements read-only, and then every part of them.
+    """
+    owner = owner_of(array)
+    if array.flags.writeable or not owner.flags.writeable or not owner.flags.forc:
+        return array if array.flags.writeable else None
+    memory = owner.reshape(-1, order="A").view(np.uint8)
+    start = array.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
+    return np.ndarray(array.shape, array.dtype, memory, start, array.strides)
+
+
 def shared_copy(array: Any) -> Any:
     """A copy in memory that forked processes share with this one."""
     import mmap

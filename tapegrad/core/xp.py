@@ -144,6 +144,8 @@ def overlaps_itself(x: Any) -> bool:
         if down >= across * columns >= reach * columns or across >= down * rows >= reach * rows:
             return False
     steps = sorted([(abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1])
+    if not x.size or (steps and not steps[0][0]):
+        return bool(x.size)
     for stride, n in steps:
         if stride < reach:
             break

@@ -472,6 +472,8 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
 def _put_into(view: Tensor, value: Tensor, indices: list[Tensor], dims: tuple[int, ...]) -> None:
     """Write directly to memory if nothing is recorded, without a copy of the other elements."""
     own(view)
+    if 0 in view._array.strides:
+        inplace.check_writable(view, "x[...] = ...")  # refuses repeated elements
     target, given = view._array, value._array
     if storage.owner_of(given) is storage.owner_of(target):
         given = given.copy()

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ...core import source, storage
+from ...core import source, storage, xp
 from ...core.arrays import constant_of, is_gpu_class, why_unusual
 from ...core.device import Device, device_of
 from ...core.modes import GRAD, STATE, numbers
@@ -164,6 +164,12 @@ class CaptureLog(Tape):
 
     def will_write(self, tensor: Tensor) -> None:
         self.roots.check_writable(tensor)
+        root = tensor if tensor._view is None else tensor._view[0]
+        if xp.overlaps_itself(root._array):
+            self.refuse(
+                "it writes to a part of a tensor whose elements share memory, at "
+                f"{source.describe(source.here())}; write to the tensor that was expanded"
+            )
 
     def will_rebind(self, tensor: Tensor, value: Tensor) -> None:
         if STATE.mode & GRAD and self.roots.share_history(tensor, value):
