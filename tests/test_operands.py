@@ -297,3 +297,55 @@ def test_numbers_that_a_dtype_does_not_hold() -> None:
     assert tapegrad.full((2,), 1, layout=tapegrad.strided, pin_memory=False).tolist() == [1, 1]
     with pytest.raises(TypeError, match="unexpected keyword"):
         tapegrad.full((2,), 1, colour=3)
+
+
+def test_constants_that_would_lose_their_gradient_are_refused() -> None:
+    """A tensor that requires gradients is no constant, where an operation has no rule for it."""
+    functional, x = tapegrad.nn.functional, tapegrad.tensor([[-1.0, 2.0], [3.0, -4.0]])
+    heads = tapegrad.ones(1, 2, 2)
+    calls = {
+        "negative_slope": lambda v: functional.leaky_relu(x, v),
+        "elu: alpha": lambda v: functional.elu(x, v),
+        "celu: alpha": lambda v: functional.celu(x, v),
+        "hardtanh: min_val": lambda v: functional.hardtanh(x, v, 5.0),
+        "hardtanh: max_val": lambda v: functional.hardtanh(x, 0.0, v),
+        "threshold: value": lambda v: functional.threshold(x, 0.0, v),
+        "threshold: threshold": lambda v: functional.threshold(x, v, 0.0),
+        "softplus: beta": lambda v: functional.softplus(x, v),
+        "hardshrink": lambda v: functional.hardshrink(x, v),
+        "softshrink": lambda v: functional.softshrink(x, v),
+        "rrelu: upper": lambda v: functional.rrelu(x, 0.1, v),
+        "dropout: p": lambda v: functional.dropout(x, v),
+        "smooth_l1_loss": lambda v: functional.smooth_l1_loss(x, x + 1, beta=v),
+        "huber_loss": lambda v: functional.huber_loss(x, x + 1, delta=v),
+        "norm: p": lambda v: x.norm(v),
+        "cdist: p": lambda v: tapegrad.cdist(x, x, v),
+        "attention: scale": lambda v: functional.scaled_dot_product_attention(
+            heads, heads, heads, scale=v
+        ),
+        "full": lambda v: tapegrad.full((2,), v),
+    }
+    learned = tapegrad.tensor(0.5, requires_grad=True)
+    for told, call in calls.items():
+        with pytest.raises(TypeError, match=f"{told}.* is a constant and gets no gradient"):
+            call(learned)
+        call(learned.detach())
+        with tapegrad.no_grad():
+            call(learned)
+
+
+def test_a_list_that_contains_itself_is_no_tensor() -> None:
+    alone: list[object] = []
+    alone.append(alone)
+    twice: list[object] = []
+    twice += [twice, twice]
+    beside: list[object] = [0]
+    beside.append(beside)
+    for data in (alone, twice, beside, [[1, 2], beside], [tapegrad.ones(1), beside]):
+        for make in (tapegrad.tensor, tapegrad.as_tensor, tapegrad.Tensor):
+            with pytest.raises(TypeError, match="list that contains itself"):
+                make(data)
+    row = [1, 2]
+    for _ in range(7):
+        row = [row, row]  # type: ignore[list-item]
+    assert tapegrad.tensor(row).shape == (2,) * 8

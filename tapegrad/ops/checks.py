@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core import xp
 from ..core.failures import FAILURES, failure_of
-from ..core.modes import capturing
+from ..core.modes import GRAD, STATE, capturing
 from ..core.primitive import ELEMENTWISE, Primitive, define
 from ..core.tensor import Tensor
 from ..core.wrapped import whole_of
@@ -74,6 +74,22 @@ checked_: Primitive = define(
     abstract=lambda x, tested, **params: x,
     expression="checked(x, tested, low, high, besides, failure)",
 )
+
+
+def constant(value: Any, name: str) -> float:
+    """A number that an operation does not differentiate by, from a number or a tensor."""
+    if value.__class__ is not float:
+        check_constant(value, name)
+    return float(value)
+
+
+def check_constant(value: Any, name: str) -> None:
+    """Refuse a tensor that requires gradients as a constant: it would silently get none."""
+    if isinstance(value, Tensor) and value.requires_grad and STATE.mode & GRAD:
+        raise TypeError(
+            f"{name} is a constant and gets no gradient, but the tensor given for it requires "
+            "one; give a number (its .item()), or write the formula with operations on tensors"
+        )
 
 
 def check_range(

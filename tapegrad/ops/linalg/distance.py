@@ -10,6 +10,7 @@ import numpy as np
 from ...core import xp
 from ...core.casting import ON_GPU
 from ...core.tensor import wrap
+from ..checks import constant
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
 from ..elementwise import extremes
@@ -123,9 +124,10 @@ def _lengths(difference: Any, p: float) -> Any:
 
 
 def _check_norm(what: str, p: float) -> float:
+    p = constant(p, f"{what}: p")
     if not p >= 0:
         raise RuntimeError(f"{what}: p must be at least 0, got {p}")
-    return float(p)
+    return p
 
 
 def _distance_samples(*shapes: tuple[int, ...]) -> list[Sample]:

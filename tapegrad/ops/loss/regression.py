@@ -17,7 +17,7 @@ from ...core import numeric, source
 from ...core.primitive import ELEMENTWISE, NO_PARAMS, OPAQUE, Primitive, define
 from ...core.tensor import Tensor
 from ...core.xp import F32, F64, is_plain, summed
-from ..checks import checked
+from ..checks import checked, constant
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
 from ..elementwise.complexes import is_complex
@@ -315,12 +315,13 @@ def smooth_l1_loss(
     tensor([0.1250, 1.5000])
     """
     reduction = as_reduction(reduction, size_average, reduce)
+    beta = constant(beta, "smooth_l1_loss: beta")
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss: beta must be at least 0, got {beta}")
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
     x, y = _pair_of("smooth_l1_loss", input, target)
-    return smooth_error.reduced(x, y, reduction, float(beta))
+    return smooth_error.reduced(x, y, reduction, beta)
 
 
 @op(
@@ -345,13 +346,14 @@ def huber_loss(
     >>> F.huber_loss(tapegrad.zeros(2), tapegrad.tensor([1.0, 4.0]), reduction="none", delta=2.0)
     tensor([0.5000, 6.0000])
     """
+    delta = constant(delta, "huber_loss: delta")
     if delta <= 0:
         raise RuntimeError(f"huber_loss: delta must be above 0, got {delta}")
     check_reduction(reduction)
     x, y = _pair_of("huber_loss", input, target)
     if weight is None and delta == 1:
         return smooth_error.reduced(x, y, reduction, 1.0)
-    loss = smooth_error.each(x, y, limit=float(delta)) * float(delta)
+    loss = smooth_error.each(x, y, limit=delta) * delta
     return _weighted(loss, weight, reduction, "huber_loss")
 
 

@@ -18,6 +18,7 @@ from ...core import fast, inplace, xp
 from ...core.casting import ON_GPU
 from ...core.complexes import HOLOMORPHIC
 from ...core.primitive import ELEMENTWISE, NO_PARAMS, Primitive, define
+from ..checks import constant
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
 from ..elementwise import extremes
@@ -195,7 +196,8 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Any:
     tensor([ 0.3133,  0.6931, 30.0000])
     """
     check_floating(input, "softplus")
-    return softplus_.direct(input, {"beta": float(beta), "threshold": float(threshold)})
+    beta, threshold = constant(beta, "softplus: beta"), constant(threshold, "softplus: threshold")
+    return softplus_.direct(input, {"beta": beta, "threshold": threshold})
 
 
 def _mish_gradient(g: Any, x: Any) -> Any:
@@ -301,7 +303,8 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
     tensor([-0.6321,  2.0000])
     """
     check_floating(input, "elu")
-    out = elu_.direct(input, {"alpha": float(alpha), "scale": 1.0, "rate": 1.0})
+    params = {"alpha": constant(alpha, "elu: alpha"), "scale": 1.0, "rate": 1.0}
+    out = elu_.direct(input, params)
     return in_place_or_new(input, out, inplace, "elu")
 
 
@@ -333,9 +336,10 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
     tensor([-0.4323,  2.0000])
     """
     check_floating(input, "celu")
+    alpha = constant(alpha, "celu: alpha")
     if alpha == 0:
         raise RuntimeError("celu: alpha must not be 0")
-    out = elu_(input, alpha=float(alpha), scale=1.0, rate=1.0 / alpha)
+    out = elu_(input, alpha=alpha, scale=1.0, rate=1.0 / alpha)
     return in_place_or_new(input, out, inplace, "celu")
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from ...core.dtypes import bool_, float32
 from ...core.modes import STATE, TRANSFORM
 from ...core.tensor import Tensor
+from ..checks import constant
 from ..drawing import random_array, reserved_state
 from ..elementwise.comparison import greater_equal
 from ..linalg.matmul import matmul_
@@ -127,7 +128,10 @@ def scaled_dot_product_attention(
         x if x._array.shape[:-2] == lead else expand_(x, shape=(*lead, *x._array.shape[-2:]))
         for x in (query, key, value)
     )
-    factor = 1.0 / math.sqrt(max(q._array.shape[-1], 1)) if scale is None else float(scale)
+    if scale is None:
+        factor = 1.0 / math.sqrt(max(q._array.shape[-1], 1))
+    else:
+        factor = constant(scale, "scaled_dot_product_attention: scale")
     scores = (*lead, q._array.shape[-2], k._array.shape[-2])
     _check_mask(attn_mask, scores)
     if k._array.shape[-2] == 0:

@@ -18,7 +18,7 @@ from ...core.modes import GRAD, STATE, TRANSFORM, no_grad
 from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ...core.sparse import refuse_capture
 from ...core.tensor import Tensor, not_recorded
-from ..checks import check_range
+from ..checks import check_range, constant
 from ..drawing import random_array
 from ..elementwise import comparison as c
 from ..elementwise.copies import cast
@@ -257,13 +257,14 @@ def _dropped(
     what: str, input: Any, shape: tuple[int, ...], p: float, training: bool, in_place: bool
 ) -> Any:
     """Drop with one random choice for each element of `shape`, which broadcasts to the input."""
+    p = constant(p, f"{what}: p")
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"{what}: the probability p must lie between 0 and 1, got {p}")
     if p == 0 or not training or input._array.size == 0:
         return input
     check_floating(input, what)
     drawn = random_array("uniform", shape, np.float32, device=input.device)
-    mask = c.greater_equal(drawn, float(p))
+    mask = c.greater_equal(drawn, p)
     out = dropout_(input, mask, scale=1.0 / (1.0 - p) if p < 1 else 0.0)
     return inplace_.assign(input, out, f"{what}(inplace=True)") if in_place else out
 
@@ -371,6 +372,7 @@ def _alpha_dropped(
     what: str, input: Any, shape: tuple[int, ...], p: float, training: bool, in_place: bool
 ) -> Any:
     """Replace by SELU's lowest value, and scale so that mean and variance stay 0 and 1."""
+    p = constant(p, f"{what}: p")
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"{what}: the probability p must lie between 0 and 1, got {p}")
     if p == 0 or not training or input._array.size == 0:
@@ -381,7 +383,7 @@ def _alpha_dropped(
     else:
         scale = 1.0 / math.sqrt((_ALPHA * _ALPHA * p + 1.0) * (1.0 - p))
         drawn = random_array("uniform", shape, np.float32, device=input.device)
-        kept = c.greater_equal(drawn, float(p))
+        kept = c.greater_equal(drawn, p)
         low = _ALPHA * scale
         shift = c.where(kept, low * p, low * p - low).to(input.dtype)
         out = dropout_(input, kept, scale=scale) + shift

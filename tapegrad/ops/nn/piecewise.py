@@ -13,6 +13,7 @@ import numpy as np
 
 from ...core import numeric, xp
 from ...core.primitive import ELEMENTWISE, define
+from ..checks import check_constant, constant
 from ..drawing import random_array
 from ..elementwise import comparison as c
 from ..elementwise import extremes
@@ -61,7 +62,8 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     tensor([-0.1000,  2.0000])
     """
     check_floating(input, "leaky_relu")
-    out = leaky_relu_.direct(input, {"slope": float(negative_slope)})
+    slope = constant(negative_slope, "leaky_relu: negative_slope")
+    out = leaky_relu_.direct(input, {"slope": slope})
     return in_place_or_new(input, out, inplace, "leaky_relu")
 
 
@@ -126,6 +128,8 @@ def hardtanh(
     >>> tapegrad.nn.functional.hardtanh(tapegrad.tensor([-3.0, 0.5, 3.0]))
     tensor([-1.0000,  0.5000,  1.0000])
     """
+    check_constant(min_val, "hardtanh: min_val")
+    check_constant(max_val, "hardtanh: max_val")
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val {min_val} is larger than max_val {max_val}")
     dtype = input._array.dtype
@@ -229,6 +233,7 @@ def rrelu(
     tensor([-0.2000,  2.0000])
     """
     check_floating(input, "rrelu")
+    lower, upper = constant(lower, "rrelu: lower"), constant(upper, "rrelu: upper")
     if lower > upper:
         raise RuntimeError(f"rrelu: lower {lower} must be at most upper {upper}")
     if training:
@@ -236,7 +241,7 @@ def rrelu(
         slopes = (drawn * (upper - lower) + lower).to(input.dtype)
         out = prelu_(input, slopes)
     else:
-        out = leaky_relu_(input, slope=(float(lower) + float(upper)) / 2)
+        out = leaky_relu_(input, slope=(lower + upper) / 2)
     return in_place_or_new(input, out, inplace, "rrelu")
 
 
@@ -248,6 +253,8 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     >>> tapegrad.threshold(tapegrad.tensor([0.0, 1.0, 2.0]), 1.0, -5.0)
     tensor([-5., -5.,  2.])
     """
+    check_constant(threshold, "threshold: threshold")
+    check_constant(value, "threshold: value")
     dtype, least = input._array.dtype, min(threshold, value)
     if numeric.is_boolean(dtype) or (numeric.is_unsigned(dtype) and int(least) < 0):
         raise RuntimeError(f"threshold of {input.dtype} cannot have {threshold} and {value}")
@@ -278,6 +285,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Any:
     tensor([-1.,  0.,  2.])
     """
     check_floating(input, "hardshrink")
+    check_constant(lambd, "hardshrink: lambd")
     return hardshrink_(input, limit=_in_half(lambd, input))
 
 
@@ -297,6 +305,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Any:
     tensor([-0.5000,  0.0000,  1.5000])
     """
     check_floating(input, "softshrink")
+    lambd = constant(lambd, "softshrink: lambd")
     if lambd < 0:
         raise RuntimeError(f"softshrink: lambd must be at least 0, got {lambd}")
-    return softshrink_(input, limit=float(lambd), edge=_in_half(lambd, input))
+    return softshrink_(input, limit=lambd, edge=_in_half(lambd, input))

@@ -18,6 +18,7 @@ from ...core.casting import ON_GPU
 from ...core.complexes import HOLOMORPHIC
 from ...core.dtypes import as_dtype
 from ...core.primitive import OPAQUE, Primitive, define
+from ..checks import check_constant
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
 from ..elementwise.arithmetic import pow
@@ -349,6 +350,7 @@ def norm(
     >>> tapegrad.norm(tapegrad.tensor([3.0, 4.0])), tapegrad.norm(tapegrad.tensor([3.0, 4.0]), p=1)
     (tensor(5.), tensor(7.))
     """
+    check_constant(p, "norm: p")
     x = input if dtype is None else input.to(as_dtype(dtype))
     check_floating(x, "norm", complex=True, error=RuntimeError)
     x = abs(x) if is_complex(x) else x
