@@ -85,6 +85,8 @@ def gradcheck(
         # The analytical side is rounded to the inputs' own dtype.
         worst = max(dtypes.finfo(arguments[i].dtype).eps for i in checked)
         atol, rtol = max(atol, 100 * worst), max(rtol, 100 * worst)
+    if not check_backward_ad and not check_forward_ad:
+        raise AssertionError("one of check_backward_ad and check_forward_ad must be True")
     if check_batched_forward_grad and not check_forward_ad:
         raise ValueError("check_batched_forward_grad=True needs check_forward_ad=True")
     try:
@@ -279,10 +281,25 @@ def _check_undefined(
             )
 
 
+def _differences(
+    func: Callable[..., Any], arguments: tuple[Any, ...], i: int, shift: Any, eps: float
+) -> list[Any]:
+    """By how much each output changes if input `i` moves along `shift`: central differences."""
+    above = _shifted(func, arguments, {i: eps * shift})
+    below = _shifted(func, arguments, {i: -eps * shift})
+    kinds = [[(tuple(y.shape), y.dtype) for y in outputs] for outputs in (above, below)]
+    if kinds[0] != kinds[1]:
+        raise AssertionError(
+            "gradcheck needs outputs whose shapes and dtypes do not depend on the values of the "
+            f"inputs; a small change of input {i} gave {kinds[0]} and {kinds[1]}"
+        )
+    return [(_host(a) - _host(b)) / (2 * eps) for a, b in zip(above, below, strict=True)]
+
+
 def _shifted(
     func: Callable[..., Any], arguments: tuple[Any, ...], shifts: dict[int, Any]
-) -> list[Any]:
-    """The outputs, as float64, of a call with float64 inputs moved by `shifts`."""
+) -> list[Tensor]:
+    """The outputs of a call with float64 inputs moved by `shifts`."""
     tensors = [x for x in arguments if isinstance(x, Tensor) and x.requires_grad]
     if all(x.dtype in (dtypes.float64, dtypes.complex128) for x in tensors):
         return _moved_in_place(func, arguments, shifts)
@@ -291,19 +308,19 @@ def _shifted(
         if isinstance(x, Tensor) and _is_checked(x):
             wide = dtypes.complex128 if x.dtype.is_complex else dtypes.float64
             moved[i] = _like(_host(x) + shifts.get(i, 0.0), x, wide)
-    return [_host(y.detach()) for y in _outputs(func, moved)]
+    return [y.detach().clone() for y in _outputs(func, moved)]
 
 
 def _moved_in_place(
     func: Callable[..., Any], arguments: tuple[Any, ...], shifts: dict[int, Any]
-) -> list[Any]:
+) -> list[Tensor]:
     """The same, with the inputs themselves: a function may reach them by other ways too."""
     kept = {i: arguments[i]._array.copy() for i in shifts}
     try:
         for i, shift in shifts.items():
             x = arguments[i]
             x._array[...] += _like(shift, x, x.dtype)._array
-        return [_host(y.detach()) for y in _outputs(func, arguments)]
+        return [y.detach().clone() for y in _outputs(func, arguments)]
     finally:
         for i, values in kept.items():
             arguments[i]._array[...] = values
@@ -334,11 +351,9 @@ def _check_jacobians(
             here = _host(x.detach())
             for k in range(here.size):
                 shift = np.zeros(here.size)
-                shift[k] = eps
+                shift[k] = 1.0
                 shift = shift.reshape(here.shape)
-                above = _shifted(func, arguments, {i: shift})[j]
-                below = _shifted(func, arguments, {i: -shift})[j]
-                numerical[k] = ((above - below) / (2 * eps)).reshape(-1)
+                numerical[k] = _differences(func, arguments, i, shift, eps)[j].reshape(-1)
             if not np.allclose(jacobian, numerical, rtol, atol, equal_nan=True):
                 raise GradcheckError(
                     f"the gradient of output {j} by input {i} is not what differences give\n"
@@ -371,12 +386,9 @@ def _check_forward(
         for k in range(here.size):
             one = np.zeros(here.size)
             one[k] = 1.0
-            shift = (one * eps).reshape(here.shape)
             found = _tangents(func, arguments, i, _like(one, x.detach(), x.dtype))
-            above = _shifted(func, arguments, {i: shift})
-            below = _shifted(func, arguments, {i: -shift})
-            for j, (t, a, b) in enumerate(zip(found, above, below, strict=True)):
-                numerical = (a - b) / (2 * eps)
+            differences = _differences(func, arguments, i, one.reshape(here.shape), eps)
+            for j, (t, numerical) in enumerate(zip(found, differences, strict=True)):
                 analytical = np.zeros_like(numerical) if t is None else _host(t.detach())
                 if not np.allclose(analytical, numerical, rtol, atol, equal_nan=True):
                     raise GradcheckError(
@@ -449,9 +461,7 @@ def _check_direction(
         for i, x, g in zip(checked, inputs, pulled, strict=True):
             direction = rng.standard_normal(_host(x.detach()).shape)
             direction /= max(float(np.linalg.norm(direction)), 1e-12)
-            above = _shifted(func, arguments, {i: eps * direction})[j]
-            below = _shifted(func, arguments, {i: -eps * direction})[j]
-            numerical = float((weights * (above - below)).sum() / (2 * eps))
+            numerical = float((weights * _differences(func, arguments, i, direction, eps)[j]).sum())
             analytical = float((_host(g) * direction).sum())
             if not np.isclose(analytical, numerical, rtol, atol, equal_nan=True):
                 raise GradcheckError(

@@ -600,6 +600,48 @@ def test_saved_tensor_hooks():
     assert x.grad.tolist() == [2, 4]
 
 
+def test_saved_tensor_hooks_entered_during_backward_end_with_it():
+    def unpack(t):
+        hooks.__enter__()
+        return t
+
+    hooks = tg.autograd.graph.saved_tensors_hooks(lambda t: t, unpack)
+    x = leaf(1.0, 2.0)
+    with hooks:
+        x.sin().sum().backward()
+    entry = x.sin().grad_fn
+    assert entry.saved[0] is x._array  # not packed
+
+
+def test_reading_a_gradient_that_nothing_fills_warns():
+    x = leaf(1.0)
+    assert x.grad is None
+    y = x * 2
+    with pytest.warns(UserWarning, match="retain_grad") as caught:
+        assert y.grad is None
+    assert caught[0].filename == __file__
+    y.retain_grad()
+    assert y.grad is None
+    y.backward()
+    assert y.grad.item() == 1
+    with tg.no_grad():
+        assert (x * 2).grad is None
+
+
+def test_order_of_hooks_at_a_leaf():
+    x = leaf(1.0)
+    node = x.view_as(x).grad_fn.next_functions[0][0]
+    x.register_hook(lambda g: g - 3)
+    node.register_prehook(lambda g: (g[0] * 2,))
+    x.register_post_accumulate_grad_hook(lambda x: x.grad.add_(1) and None)
+    seen = []
+    node.register_hook(lambda _, g: seen.append(g[0].tolist()))
+    gradients = (x * 1).sum().backward()
+    assert x.grad.tolist() == [-3]
+    assert seen == [[-3]]
+    assert gradients[x].tolist() == [-4]
+
+
 def test_saved_tensor_hooks_cover_lists():
     x = leaf(1.0, 2.0, 3.0)
     count = []

@@ -602,3 +602,9 @@ def test_a_transposed_convolution_of_windows_that_move_far(compiled: bool) -> No
     out = [call(x) for _ in range(3)][-1]
     assert out.shape == (1, 1, 32, 16, 16)
     assert bool((out == tg.cat([2 * weight, 3 * weight], 2)).all())
+
+
+@pytest.mark.parametrize("dtype", [tg.float16, tg.float32, tg.float64])
+def test_drawn_numbers_have_no_memory_to_spare(dtype: Any) -> None:
+    for draw in (tg.rand, tg.randn):
+        assert [len(draw(n, dtype=dtype).storage()) for n in (0, 1, 4, 5)] == [0, 1, 4, 5]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.autograd import Function, once_differentiable
+from tapegrad.autograd import Function, forward_ad, once_differentiable
 
 
 class Power(Function):
@@ -206,6 +206,67 @@ def test_mark_dirty():
     assert z is y
     y.sum().backward()
     assert x.grad.tolist() == [2, 2]
+
+
+def test_backward_gets_the_very_tensor_that_was_saved():
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x, scale):
+            ctx.save_for_backward(scale, x)
+            return x * scale
+
+        @staticmethod
+        def backward(ctx, g):
+            scale, x = ctx.saved_tensors
+            seen.append((scale, x))
+            return g * scale, None
+
+    seen = []
+    x, scale = leaf(1.0), tg.nn.Parameter(tg.tensor([2.0]), requires_grad=False)
+    tg.autograd.grad(Scaled.apply(x, scale), x)
+    tg.autograd.grad(Scaled.apply(x, scale), x, create_graph=True)
+    for found, other in seen:
+        assert found is scale
+        assert other is x
+    result = Scaled.apply(x, tg.tensor([4.0]))  # nobody else keeps this one
+    assert tg.autograd.grad(result, x)[0].item() == 4
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_mark_dirty_in_forward_mode(tracked):
+    runs = []
+
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            runs.append(1)
+            before = x.clone()
+            ctx.save_for_forward(before)
+            ctx.save_for_backward(before)
+            ctx.mark_dirty(x)
+            return x.mul_(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g * ctx.saved_tensors[0]
+
+        @staticmethod
+        def jvp(ctx, t):
+            return t.mul_(2 * ctx.saved_tensors[0])
+
+    leaf = tg.tensor([3.0], requires_grad=tracked)
+    x, tangent = leaf.clone(), tg.ones(1)
+    with forward_ad.dual_level():
+        given = forward_ad.make_dual(x, tangent)
+        result = Square.apply(given)
+        assert result is given
+        assert len(runs) == 1
+        value, found = forward_ad.unpack_dual(result)
+        assert value.tolist() == x.tolist() == [9]
+        assert found is tangent
+        assert found.tolist() == [6]
+        if tracked:
+            assert tg.autograd.grad(result, leaf)[0].tolist() == [6]
 
 
 def test_wrong_backwards_are_refused():

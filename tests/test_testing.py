@@ -136,3 +136,16 @@ def test_assert_close_names_the_first_difference() -> None:
         close(1.0, 1.0, rtol=1e-3)
     with pytest.raises(TypeError, match="cannot compare a <class 'str'>"):
         close("a", "b")
+
+
+def test_gradcheck_needs_a_mode_and_outputs_of_one_shape():
+    x = tapegrad.ones(1, dtype=tapegrad.float64, requires_grad=True)
+    with pytest.raises(AssertionError, match="one of check_backward_ad"):
+        gradcheck(lambda x: x, x, check_backward_ad=False)
+    for f in (
+        lambda x: tapegrad.cat([x, x]) if bool((x >= 1).all()) else x,
+        lambda x: x.float() if bool((x >= 1).all()) else x,
+    ):
+        for fast in (False, True):
+            with pytest.raises(AssertionError, match="do not depend on the values"):
+                gradcheck(f, x, fast_mode=fast)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..core import locks, numeric, storage
-from ..core.modes import AUTOCAST, GRAD, STATE, TAPE, TRANSFORM, switched
+from ..core.modes import AUTOCAST, GRAD, STATE, TAPE, TRANSFORM, restore_saved_hooks, switched
 from ..core.sparse import SparseArray
 from ..core.tape import Entry, Output, Tape, node_of
 from ..core.tensor import Extra, Tensor, own, refresh, wrap
@@ -146,6 +146,7 @@ def _accumulate(owner: Gradients, create_graph: bool, leaf: Tensor, g: Any, fres
                 g, fresh = (changed if as_tensor else changed._array), False
     with _accumulate_lock:
         grad = leaf._grad
+        first = grad is None
         if isinstance(g, Tensor):
             # Rules may return the same tensor for several inputs, so copy it for each .grad.
             if grad is None:
@@ -177,8 +178,11 @@ def _accumulate(owner: Gradients, create_graph: bool, leaf: Tensor, g: Any, fres
                     "it in place there"
                 )
     if node is not None:
+        # A first gradient is .grad itself, so they see what earlier hooks have changed there.
+        shown = leaf._grad.detach() if first and leaf._grad is not None else g
+        shown = shown if isinstance(shown, Tensor) else wrap(shown)
         for hook in list(node.posthooks.values()):
-            hook((), (g if isinstance(g, Tensor) else wrap(g),))
+            hook((), (shown,))
     if leaf._grad is not None:  # else a hook consumed it and freed its memory
         owner._items[leaf.id] = g
 
@@ -205,10 +209,13 @@ def _bounded(call: C) -> C:
         outer = state.get("walk")
         if outer is not None and outer.depth >= DEEPEST:
             return _in_another_thread(call, args, kwargs)
+        hooks = STATE.saved_hooks
         try:
             return call(*args, **kwargs)
         finally:
             state["walk"] = outer
+            if STATE.saved_hooks is not hooks:
+                restore_saved_hooks(hooks)
 
     return bounded  # type: ignore[return-value]  # wraps keeps the signature
 

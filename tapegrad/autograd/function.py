@@ -12,6 +12,7 @@ import copy
 import functools
 import inspect
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -105,8 +106,13 @@ class KeepingContext(Context):
 
     def __init__(self) -> None:
         super().__init__()
+        self.for_backward: tuple[Any, ...] = ()
         self.for_forward: tuple[Any, ...] = ()
         self.marked: tuple[Tensor, ...] = ()
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        super().save_for_backward(*tensors)
+        self.for_backward = tensors
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
         self.for_forward = tensors
@@ -343,15 +349,20 @@ def _shown(t: Tensor, inputs: tuple[Tensor, ...], copies: bool) -> Tensor:
 def _saved(
     ctx: Context, inputs: tuple[Tensor, ...], made: list[Any]
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The saved values, and which are inputs or outputs, so that history can be rebuilt."""
-    slots: list[tuple[str, int, None]] = []
+    """The saved values, and which are inputs or outputs, so that history can be rebuilt.
+
+    For an input without history, the slot also leads to the tensor itself.
+    """
+    slots: list[tuple[str, int, Any]] = []
     for t in ctx._to_save:
         source = ("value", 0)
         for what, group in (("in", inputs), ("out", made)):
             for i, x in enumerate(group):
                 if x is t:
                     source = (what, i)
-        slots.append((*source, None))
+        plain = source[0] == "in" and not (t._requires or isinstance(t, Wrapped))
+        itself = weakref.ref(t) if plain and t._edge is None and t._view is None else None
+        slots.append((*source, itself))
     return tuple(slots), tuple(map(_kept, ctx._to_save))
 
 
@@ -417,8 +428,7 @@ def _pull(
     # A separate context for each call: several threads may walk one graph.
     ctx = copy.copy(ctx)
     ctx._saved = tuple(
-        s if s is None or isinstance(s, Tensor) else _given(s, slot, edges)
-        for s, slot in zip(saved, ctx._slots, strict=True)
+        _given(value, slot, edges) for value, slot in zip(saved, ctx._slots, strict=True)
     )
     # A walk turns autocast off for its rules; the user's own rules get it back.
     with casting.restored_settings(STATE.autocast):
@@ -440,10 +450,16 @@ def _pull(
     return [r if on_tensors or r is None else r._array for r in tensors]
 
 
-def _given(array: Any, slot: tuple[Any, ...], edges: tuple[Any, ...]) -> Tensor:
-    """A saved array as a Tensor. A saved input requires gradients as in forward: a backward that
+def _given(value: Any, slot: tuple[Any, ...], edges: tuple[Any, ...]) -> Tensor | None:
+    """A saved value as a Tensor. A saved input requires gradients as in forward: a backward that
     recomputes under `enable_grad` may differentiate with respect to it."""
-    what, index, _ = slot
+    what, index, itself = slot
+    array = value._array if isinstance(value, Tensor) else value
+    known = None if itself is None else itself()
+    if known is not None and known._array is array:
+        return known  # type: ignore[no-any-return]
+    if value is None or isinstance(value, Tensor):
+        return value
     edge = edges[index] if what == "in" else None
     if isinstance(edge, Tensor) and edge._array is array:
         return edge

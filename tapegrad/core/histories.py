@@ -2,11 +2,12 @@
 
 Comes in: a tensor that is a view. Goes out: the same tensor with the history of the value that its
 memory holds now, or an error where that is unknown. Called before a tensor is used as an operand,
-and by in-place operations (`inplace.py`).
+and by in-place operations (`inplace.py`). Also what is told about results that have a history.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from . import storage
@@ -111,3 +112,15 @@ def set_history(tensor: Tensor, edge: Any, requires: bool) -> None:
     tensor._requires = requires
     if moved and edge is not None:
         tensor._add_entry_hook(moved[0])
+
+
+def warn_of_missing_grad(tensor: Tensor) -> None:
+    """Warn that nothing fills `.grad` of a result that does not retain it."""
+    if not tensor._requires or tensor.retains_grad:
+        return
+    warnings.warn(
+        ".grad of the result of an operation is not filled by backward; call retain_grad() on it "
+        "before, or read .grad of the leaf that it was made of",
+        UserWarning,
+        stacklevel=3,
+    )

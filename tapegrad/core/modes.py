@@ -145,6 +145,11 @@ class left_as_found:
             STATE.mode = STATE.mode & ~self._bits | mode & self._bits
 
 
+def restore_saved_hooks(hooks: Any) -> None:
+    """End saved-tensor hooks that a hook has entered during backward, and go on with others."""
+    STATE.saved_hooks = hooks
+
+
 def reset() -> None:
     """Leave all modes and tapes; called in a process that was forked inside of them."""
     STATE.mode, STATE.tapes, STATE.saved_hooks, STATE.levels = GRAD, (), (), ()

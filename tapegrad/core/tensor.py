@@ -9,6 +9,7 @@ array.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -31,13 +32,14 @@ from .handles import Extra as Extra
 from .handles import Hooks as Hooks
 from .handles import RemovableHandle as RemovableHandle
 from .histories import refresh as refresh
+from .histories import warn_of_missing_grad
 from .layouts import layout, strided
 from .methods import TensorMethods
 from .modes import GRAD, INFERENCE, INFERRED, STATE, TAPE, capturing, numbers
 from .size import Size as Size
 from .sparse import dense_array, refusal
 from .tape import Entry, Output, add_hook, shown_node
-from .tree import NUMBERS, first_of, holds_numbers
+from .tree import NUMBERS, first_of, holds_numbers, not_regular
 
 if TYPE_CHECKING:
     from ..autograd.gradients import Gradients
@@ -263,6 +265,8 @@ class Tensor(TensorMethods):
         """The gradient accumulated by backward calls; None before the first one."""
         if STATE.mode & TAPE:
             _note_grad(self)
+        if self._edge is not None and self._grad is None:
+            warn_of_missing_grad(self)
         return self._grad
 
     @grad.setter
@@ -320,8 +324,6 @@ class Tensor(TensorMethods):
             raise RuntimeError("retain_grad needs a tensor that requires gradients")
         if self._edge is None or self.retains_grad:
             return
-        import weakref
-
         from .copying import duplicate
 
         reference = weakref.ref(self)
@@ -627,14 +629,14 @@ def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
     elif not (numbers_only := holds_numbers(data)) and hasattr(data, "__cuda_array_interface__"):
         array = data
     else:
-        if not numbers_only and _is_mixed(data):
-            data, promoted = _plain(data)
-            dtype = promoted if dtype is None else dtype
         try:
+            if not numbers_only and _is_mixed(data):
+                data, promoted = _plain(data)
+                dtype = promoted if dtype is None else dtype
             # Without the dtype, NumPy may choose float64 for integers beyond int64.
             array = np.asarray(data, np.uint64 if dtype is dtypes.uint64 else None)
-        except ValueError as error:
-            raise ValueError(f"cannot make a tensor of ragged data: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise not_regular(data, error) from None
         if numbers_only or not isinstance(first_of(data), (np.generic, np.ndarray)):
             array = dtypes.of_numbers(array, None if dtype is None else dtypes.as_dtype(dtype))
     wanted = dtypes.from_numpy_dtype(array.dtype) if dtype is None else dtypes.as_dtype(dtype)

@@ -12,6 +12,8 @@ from typing import Any
 
 NUMBERS: set[Any] = {bool, int, float, complex}
 _LISTS = {list, tuple}
+#: levels of lists after which one look tells whether a list contains itself
+_DEEP = 5
 
 
 def holds_numbers(tree: Any) -> bool:
@@ -21,12 +23,42 @@ def holds_numbers(tree: Any) -> bool:
     if tree.__class__ not in _LISTS:
         return False
     kinds = set(map(type, tree))
+    depth = 0
     while not kinds <= NUMBERS:
-        if not kinds <= _LISTS:
+        depth += 1
+        if not kinds <= _LISTS or (depth == _DEEP and contains_itself(tree)):
             return False
         tree = list(chain.from_iterable(tree))
         kinds = set(map(type, tree))
     return True
+
+
+def contains_itself(tree: Any) -> bool:
+    """Whether a nested list contains itself."""
+    done: set[int] = set()
+    within: set[int] = set()
+    stack: list[tuple[Any, bool]] = [(tree, False)]
+    while stack:
+        item, left = stack.pop()
+        if left:
+            within.discard(id(item))
+            done.add(id(item))
+        elif id(item) in within:
+            return True
+        elif id(item) not in done:
+            within.add(id(item))
+            stack.append((item, True))
+            stack.extend((x, False) for x in item if isinstance(x, (list, tuple)))
+    return False
+
+
+def not_regular(tree: Any, error: Exception) -> Exception:
+    """The error for nested lists that are no array, where `error` stopped the attempt."""
+    if isinstance(error, ValueError):
+        return ValueError(f"cannot make a tensor of ragged data: {error}")
+    if contains_itself(tree):
+        return TypeError("cannot make a tensor of a list that contains itself")
+    return error
 
 
 def first_of(tree: Any) -> Any:

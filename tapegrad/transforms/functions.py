@@ -8,6 +8,7 @@ tensors, forward and backward. Called by `Function.apply`, through the innermost
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from .batching import BatchLevel, summed_batch
 from .forward import DualLevel, tangents_by_rule, zeros_like
 from .levels import Level, level_of
 from .vmap import moved_dim, spread_dims
+from .writes import rebind
 
 
 class VmapInfo(NamedTuple):
@@ -233,6 +235,10 @@ def _on_duals(
             results.append(changed[0])
             continue
         results.append(dual(y, t, level))
+    if any(r is a for r in results for a in args if isinstance(a, Tensor)):
+        made = zip((*primals, *outs), (*args, *results), strict=True)
+        replaced = {id(old): new for old, new in made}
+        return _like(out, _record_changed(level, cls, keeping, args, results, replaced))
     if isinstance(ctx, functions.KeepingContext):  # a level above has a jvp to call
         _run(cls, ctx, args, kwargs)
     return _like(out, _record_again(level, cls, args, kwargs, results))
@@ -259,6 +265,29 @@ def _record_again(
     _set_needs(ctx, args)
     _exchange(ctx, _each(_run(cls, ctx, args, kwargs)), results)
     return _record(level, cls, ctx, args, tuple(results))
+
+
+def _record_changed(
+    level: Level,
+    cls: Any,
+    keeping: Any,
+    args: tuple[Any, ...],
+    results: list[Any],
+    replaced: dict[int, Any],
+) -> list[Any]:
+    """`_record_again` for a forward that changed its inputs, which must not run twice."""
+    if not _inside(level, args):
+        return results
+    ctx = copy.copy(keeping)
+    _set_needs(ctx, args)
+    ctx._to_save = tuple([replaced.get(id(t), t) for t in keeping.for_backward])
+    ctx._not_differentiable = tuple([replaced.get(id(t), t) for t in keeping.marked])
+    recorded = _record(level, cls, ctx, args, tuple(results))
+    for i, (old, new) in enumerate(zip(results, recorded, strict=True)):
+        if any(old is a for a in args):
+            rebind(level, old, new)
+            recorded[i] = old
+    return recorded
 
 
 def _like_backward(

@@ -59,7 +59,7 @@ def assign(tensor: Tensor, value: Tensor, what: str, since: float, given: bool) 
         _make_room(tensor, tangent)
         inplace.assign(made.tangent, tangent, what, since, given)
     if STATE.mode & GRAD:
-        _rebind(level, tensor, value)
+        rebind(level, tensor, value)
     return tensor
 
 
@@ -75,7 +75,7 @@ def _make_room(tensor: Any, tangent: Tensor) -> None:
         tensor._extra.tangent = inplace.through(tensor._view[1], base._extra.tangent)
 
 
-def _rebind(level: Any, tensor: Tensor, value: Tensor) -> None:
+def rebind(level: Any, tensor: Tensor, value: Tensor) -> None:
     """Point the history of a tensor on its level, and that of its base, at the new value."""
     if tensor._view is None and (value._requires or not tensor._requires):
         set_history(tensor, value._edge, value._requires)
