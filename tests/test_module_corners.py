@@ -26,6 +26,8 @@ def test_a_buffer_that_becomes_an_attribute_asks_a_subclass():
     with pytest.raises(KeyError, match="name"):
         plain.name = nn.Buffer(tg.ones(1))
     assert plain.name == 5
+    plain.empty = nn.Buffer(None)
+    assert plain.empty.shape == nn.Parameter(None).shape == nn.Parameter().shape == (0,)
 
 
 def test_arguments_of_to():

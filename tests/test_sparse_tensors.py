@@ -37,6 +37,11 @@ def test_making():
     with pytest.raises(RuntimeError, match="needs a coalesced tensor"):
         x.indices()
     assert tg.sparse_coo_tensor((2, 3)).to_dense().tolist() == [[0.0] * 3] * 2
+    for made in (tg.zeros, tg.empty):
+        zeros = made(2, 3, layout=tg.sparse_coo, dtype=tg.float64, requires_grad=True)
+        assert (zeros.layout, zeros.dtype, zeros.requires_grad) == (tg.sparse_coo, tg.float64, True)
+        assert zeros.to_dense().tolist() == [[0.0] * 3] * 2
+    assert tg.zeros_like(tg.ones(2), layout=tg.sparse_coo)._nnz() == 0
     assert tg.sparse_coo_tensor([[0, 2]], [1, 2]).shape == (3,)
     assert tg.sparse_coo_tensor([[0]], [[1.0, 2.0]], (3, 2)).to_dense()[0].tolist() == [1.0, 2.0]
 
@@ -144,7 +149,7 @@ REFUSED = {
     "resize_": lambda x: x.resize_(4),
     "set_": lambda x: x.set_(tg.ones(2)),
     "as_subclass": lambda x: x.as_subclass(tg.nn.Parameter),
-    "zeros": lambda x: tg.zeros(2, layout=tg.sparse_coo),
+    "ones": lambda x: tg.ones(2, layout=tg.sparse_coo),
     "flip": lambda x: x.flip(0),
     "untyped_storage": lambda x: x.untyped_storage(),
     "setting": lambda x: x.__setitem__(0, 1.0),
@@ -359,3 +364,18 @@ def test_random_parts_equal_those_of_the_dense_tensor(places, sparse, key, dim, 
         flat = x.reshape(4, *[2] * (3 - 2))
         np.testing.assert_allclose(flat.to_dense().numpy(), dense.reshape(4, 2))
     np.testing.assert_allclose(x.unsqueeze(dim).to_dense().numpy(), np.expand_dims(dense, dim))
+
+
+def test_assert_close_compares_coordinates_and_elements():
+    x, same = example(), example().coalesce().requires_grad_()
+    tg.testing.assert_close(x, same)
+    tg.testing.assert_close([x], [x.to_dense()], check_layout=False)
+    elsewhere = tg.sparse_coo_tensor([[0, 1], [1, 0]], [3.0, 9.0], (2, 3))
+    for other, told in (
+        (elsewhere, "different coordinates"),
+        (x * 2, "Mismatched elements: 2 / 2"),
+        (x.to_dense(), "differ in layout"),
+        (tg.sparse_coo_tensor((2, 4)), "differ in shape"),
+    ):
+        with pytest.raises(AssertionError, match=told):
+            tg.testing.assert_close(x, other)

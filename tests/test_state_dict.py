@@ -49,6 +49,39 @@ def test_extra_state() -> None:
         nn.Linear(2, 2).load_state_dict({**nn.Linear(2, 2).state_dict(), "_extra_state": 1})
 
 
+class Sized(nn.Module):
+    """A module whose extra state says which layers it has."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+        self.build(sizes)
+
+    def build(self, sizes: Any) -> None:
+        self.sizes = tuple(sizes)
+        self.layers = nn.ModuleList(nn.Linear(2, size) for size in sizes)
+
+    def get_extra_state(self) -> Any:
+        return self.sizes
+
+    def set_extra_state(self, state: Any) -> None:
+        self.notes.append("set")
+        self.build(state)
+
+
+def test_extra_state_may_make_the_children_that_are_loaded_next() -> None:
+    first, second = Sized(3, 4), Sized(5)
+    second.load_state_dict(first.state_dict())
+    assert [tuple(layer.weight.shape) for layer in second.layers] == [(3, 2), (4, 2)]
+    close(second.layers[1].weight, first.layers[1].weight)
+    layers, state = second.layers, {**Sized(6).state_dict(), "layers.0.bias": tg.ones(1)}
+    with pytest.raises(RuntimeError, match="nothing was changed:\n  size mismatch"):
+        second.load_state_dict(state)
+    assert second.layers is layers
+    assert (second.sizes, second.notes) == ((3, 4), ["set"])
+    close(second.layers[1].weight, first.layers[1].weight)
+
+
 # -- hooks -------------------------------------------------------------------------------------
 
 

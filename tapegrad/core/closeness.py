@@ -96,7 +96,8 @@ def assert_close(
 
     Compares tensors, arrays, numbers, booleans and None, and sequences and mappings of them;
     shapes, dtypes and devices have to be the same. The dtypes give the defaults of `rtol` and
-    `atol`. `msg` is the message, or a function that makes one from the default message.
+    `atol`. Sparse tensors need elements at the same coordinates. `msg` is the message, or a
+    function that makes one from the default message.
 
     >>> import tapegrad
     >>> tapegrad.testing.assert_close(
@@ -232,9 +233,11 @@ def _check_tensors(
     options: Criteria,
     path: tuple[Any, ...],
 ) -> None:
-    strides = [tuple(t.stride()) for t in (x, y)]
+    sparse = [t for t in (x, y) if t.is_sparse]
+    strides = [() if sparse else tuple(t.stride()) for t in (x, y)]
     for what, wanted, a, b in (
         ("shape", True, x.shape, y.shape),
+        ("layout", options.check_layout, x.layout, y.layout),
         ("stride()", options.check_stride, *strides),
         ("device", options.check_device, x.device, y.device),
         ("dtype", options.check_dtype, x.dtype, y.dtype),
@@ -242,6 +245,10 @@ def _check_tensors(
         if wanted and a != b:
             text = f"The tensors differ in {what}: {a} and {b}."
             raise Difference(AssertionError, text, path)
+    if len(sparse) == 2:
+        x, y = _elements_of(x, y, path)
+    elif sparse:
+        x, y = x.to_dense(), y.to_dense()
     a, b = (np.asarray(to_device(t._array, as_device("cpu"))) for t in (x, y))
     if a.dtype != b.dtype:
         common = dtypes.promote_types(_signed(x.dtype), _signed(y.dtype)).numpy
@@ -256,6 +263,19 @@ def _check_tensors(
         else:
             text = _tensor_text(a, b, near, rtol, atol)
     raise Difference(AssertionError, text, path)
+
+
+def _elements_of(x: Tensor, y: Tensor, path: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+    """The elements of two sparse tensors, whose coordinates must be the same."""
+    x, y = x.detach().coalesce(), y.detach().coalesce()
+    p, q = x.indices(), y.indices()
+    if p.shape != q.shape or not bool((p == q).all()):
+        text = (
+            "The sparse tensors have elements at different coordinates: the actual one has "
+            f"{p.shape[1]}, the expected one {q.shape[1]}."
+        )
+        raise Difference(AssertionError, text, path)
+    return x.values(), y.values()
 
 
 def _signed(dtype: Any) -> Any:

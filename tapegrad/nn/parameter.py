@@ -20,11 +20,12 @@ class Parameter(Tensor):
 
     __torch_function__ = disabled_torch_function  # type: ignore[assignment]
 
-    def __new__(cls, data: Any = (), requires_grad: bool = True) -> Self:
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Self:
         if isinstance(data, Tensor) and data._array.__class__ is MetaArray:
             empty: Self = _without_values(cls, data, requires_grad)
             return empty
-        return super().__new__(cls, data, requires_grad=requires_grad)
+        given = () if data is None else data
+        return super().__new__(cls, given, requires_grad=requires_grad)
 
 
 def _without_values(kind: Any, data: Tensor, requires_grad: bool) -> Any:
@@ -41,10 +42,10 @@ class Buffer(Tensor):
     __torch_function__ = disabled_torch_function  # type: ignore[assignment]
     persistent: bool
 
-    def __new__(cls, data: Any = (), *, persistent: bool = True) -> Self:
+    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Self:
         if isinstance(data, Tensor):
             own(data)
-        self = super().__new__(cls, data)
+        self = super().__new__(cls, () if data is None else data)
         self.persistent = persistent
         return self
 

@@ -9,6 +9,7 @@ leaves the tree unchanged.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,7 +59,7 @@ class _Loading(OrderedDict[str, Any]):
 
     If only default methods run, values are put in place at the end, if there was no error. If there
     are overrides or hooks, which may read the new values, they are put in place at once, and the
-    replaced values are kept until the end.
+    replaced values are kept until the end. So are those of modules with extra state.
     """
 
     def __init__(self, values: Any, session: _Session) -> None:
@@ -81,7 +82,7 @@ class _Session:
 
     def put(self, owner: Any, group: str, name: str, current: Any, value: Any) -> None:
         """Put a value into its place, now or at the end."""
-        if not self.at_once:
+        if not self.at_once and not owner._overrides("set_extra_state"):
             self.pending.append(lambda: _load(owner, group, name, current, value, self.assign))
             return
         if self.assign or _is_unset(current):
@@ -90,6 +91,11 @@ class _Session:
             before = current.detach().clone()
             self.undo.append(lambda: current.copy_(before))
         _load(owner, group, name, current, value, self.assign)
+
+    def set_extra(self, owner: Any, state: Any) -> None:
+        """Restore a module's extra state at once: this may make the children that come next."""
+        self.undo.append(_restoring(owner))
+        owner.set_extra_state(state)
 
     def finish(self, good: bool) -> None:
         """Put the remaining values in place, or undo those that were put in place."""
@@ -103,6 +109,25 @@ class _Session:
 def _is_unset(x: Any) -> bool:
     """Whether a tensor belongs to a lazy layer and has no shape yet."""
     return hasattr(x, "materialize")
+
+
+def _restoring(module: Any) -> Callable[[], None]:
+    """A function that restores a module's attributes, and the items of lists, dicts and sets."""
+    before = dict(module.__dict__)
+    items = {n: copy.copy(v) for n, v in before.items() if isinstance(v, (dict, list, set))}
+
+    def restore() -> None:
+        module.__dict__.clear()
+        module.__dict__.update(before)
+        for name, kept in items.items():
+            held = before[name]
+            held.clear()
+            if isinstance(held, list):
+                held.extend(kept)
+            else:
+                held.update(kept)
+
+    return restore
 
 
 def _load(owner: Any, group: str, name: str, current: Any, value: Any, assign: bool) -> None:
@@ -303,8 +328,7 @@ class StateDict(SavedByParts):
         key = prefix + EXTRA
         if self._overrides("set_extra_state"):
             if key in state_dict:
-                extra = state_dict[key]
-                session.pending.append(lambda: self.set_extra_state(extra))
+                session.set_extra(self, state_dict[key])
             else:
                 missing.append(key)
         elif key in state_dict:

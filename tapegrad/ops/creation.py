@@ -18,7 +18,7 @@ from ..core import dtypes, numeric, overriding
 from ..core.complexes import converted, fitting
 from ..core.device import ASKED, MetaArray, as_device, cupy, get_default_device, to_device
 from ..core.handles import InferenceExtra
-from ..core.layouts import strided
+from ..core.layouts import LAYOUTS, strided
 from ..core.modes import INFERENCE, INFERRED, STATE, TAPE
 from ..core.outputs import created_into
 from ..core.sparse import SparseArray, refusal
@@ -26,6 +26,7 @@ from ..core.tensor import Tensor, as_array, wrap
 from ..core.tree import NUMBERS
 from ..core.unset import UnsetArray
 from ..core.unset import refusal as unset_refusal
+from .checks import check_constant
 from .shape.dims import as_shape
 from .table import attach
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
+
+_SPARSE = LAYOUTS["sparse_coo"]
 
 #: functions of the main namespace that make tensors, by name
 CREATION: dict[str, Callable[..., Any]] = {}
@@ -181,6 +184,8 @@ def zeros(
     """A tensor of zeros: `zeros(2, 3)` and `zeros((2, 3))` have the shape (2, 3)."""
     if out is not None:
         return created_into(out, zeros, *size, dtype=dtype, requires_grad=requires_grad, **unused)
+    if unused and unused.get("layout") is _SPARSE:
+        return _without_elements(size, unused, dtype, device, requires_grad)
     shape = as_size(size, unused)
     return finished(np.zeros(shape, numpy_dtype(dtype)), None, device, requires_grad)
 
@@ -213,6 +218,8 @@ def empty(
     """A tensor whose values are not set."""
     if out is not None:
         return created_into(out, empty, *size, dtype=dtype, requires_grad=requires_grad, **unused)
+    if unused and unused.get("layout") is _SPARSE:
+        return _without_elements(size, unused, dtype, device, requires_grad)
     shape = as_size(size, unused)
     if device is not None or ASKED:
         place = get_default_device() if device is None else as_device(device)
@@ -227,6 +234,16 @@ def empty(
     except ValueError as error:  # more bytes than the address space has
         raise RuntimeError(f"a tensor of shape {shape} is too large: {error}") from None
     return finished(array, None, device, requires_grad)
+
+
+def _without_elements(
+    size: tuple[Any, ...], options: dict[str, Any], dtype: Any, device: Any, requires_grad: bool
+) -> Tensor:
+    """A sparse tensor of zeros."""
+    from .sparse.creation import sparse_coo_tensor
+
+    shape = as_size(size, options | {"layout": strided})
+    return sparse_coo_tensor(size=shape, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def as_size(size: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, ...]:
@@ -270,7 +287,10 @@ def full(
     """A tensor filled with one value, which gives the dtype: `full((2,), 7)` is int64 [7, 7]."""
     if out is not None:
         return created_into(out, full, size, fill_value, dtype=dtype, requires_grad=requires_grad)
-    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    value = fill_value
+    if isinstance(fill_value, Tensor):
+        check_constant(fill_value, "full: fill_value")
+        value = fill_value.item()
     if not isinstance(value, (int, float, complex, np.generic)):
         raise TypeError(f"full needs a number, got {type(value).__name__}")
     kind = dtypes.number_dtype(value) if dtype is None else dtypes.as_dtype(dtype)
