@@ -160,12 +160,13 @@ def normal(words: Any, count: int, dtype: Any) -> Any:
         wide = np.log(1.0 - u[0::2].astype(np.float64))
         radius = np.sqrt(-2 * wide.astype(np.float32))
         turn, sine = u[1::2], sine_of_turn_float32
-    out = np.empty(radius.size * 2, radius.dtype)
+    out = np.empty(count, radius.dtype)
     turn = turn - 0.5
     size = np.abs(turn) - 0.25
     out[0::2] = radius * sine(size)
-    out[1::2] = radius * sine(np.copysign(0.25 - np.abs(size), -turn))
-    return out[:count]
+    second = radius * sine(np.copysign(0.25 - np.abs(size), -turn))
+    out[1::2] = second[: count // 2]
+    return out
 
 
 def sine_of_turn_float32(z: Any) -> Any:

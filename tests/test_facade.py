@@ -84,6 +84,18 @@ print(torch.channels_last, torch.memory_format, torch.layout, torch.sparse_coo)
     ]
 
 
+def test_a_function_hides_the_module_of_its_name(program):
+    printed = program(
+        """
+import torch, torch.autograd.gradcheck
+from torch.autograd.gradcheck import GradcheckError, gradcheck
+from torch.nn.utils.weight_norm import weight_norm
+print(torch.autograd.gradcheck is gradcheck, torch.nn.utils.weight_norm is weight_norm)
+"""
+    )
+    assert printed == ["True True"]
+
+
 def test_packages_find_it(program):
     printed = program(
         """

@@ -80,6 +80,10 @@ class Facade(ModuleType):
         return sorted(name for name in names if hasattr(self, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Facade) and value.__name__ == f"{self.__name__}.{name}":
+            for source in vars(self)["_facade"][0]:
+                if isinstance(getattr(source, name, None), FunctionType):
+                    return  # an import sets it; but `autograd.gradcheck` is the function, as there
         super().__setattr__(name, value)
         if not name.startswith("__") and not isinstance(value, ModuleType):
             for source in vars(self)["_facade"][0]:

@@ -31,7 +31,9 @@ PATHS = {
         ".autograd", ("detect_anomaly", "set_detect_anomaly")
     ),
     "torch.autograd.grad_mode": PathSource(".autograd", _GRAD_MODES),
-    "torch.autograd.gradcheck": PathSource(".testing", ("gradcheck", "gradgradcheck")),
+    "torch.autograd.gradcheck": PathSource(
+        ".testing", ("GradcheckError", "gradcheck", "gradgradcheck")
+    ),
     "torch.autograd.variable": PathSource(".autograd", ("Variable",)),
     "torch.cuda.amp.autocast_mode": PathSource(
         ".cuda.amp", ("autocast", "custom_bwd", "custom_fwd")

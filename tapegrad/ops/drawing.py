@@ -59,7 +59,7 @@ def _draw(
     elif kind == "normal":
         flat = random.normal(words, count, dtype)
     elif dtype == np.float64:
-        flat = random.uniform64(words)[:count]
+        flat = random.uniform64(words[:count])
     else:
         flat = random.uniform32(words, count)
     return flat.reshape(shape).astype(dtype, copy=False), random.moved(state, size)
