@@ -12,7 +12,7 @@ import threading
 import weakref
 
 import numpy as np
-from worlds import Config, case, vec
+from worlds import Config, attempt, case, vec
 
 import tapegrad as tg
 
@@ -434,3 +434,63 @@ def lazy_tensor_cache(compile):
         if i in (4, 6):
             cache.clear()
         yield g(vec(i)), dict(cache)
+
+
+# -- changes through .data, which do not count ---------------------------------------------------
+def through_data(name, forward, replays=False):
+    """Register a case: `.data` of a parameter is changed between the forward pass and backward."""
+
+    def program(compile):
+        p = tg.nn.Parameter(vec())
+
+        def step(x):
+            p.grad = None
+            loss = forward(p, x)
+            p.data.mul_(0.5)
+            loss.backward()
+            return p.grad.clone()
+
+        g = compile(step)
+        for i in range(5):
+            yield g(vec(i)), p
+
+    program.__name__ = f"data_{name}"
+    program.__module__ = __name__
+    case(program, replays=replays)
+
+
+through_data("of_a_saved_value", lambda p, x: (p * p * x).sum())
+through_data("that_backward_does_not_need", lambda p, x: (p * x).sum(), replays=True)
+through_data("in_a_checkpoint", lambda p, x: tg.checkpoint(lambda p: (p * p * x).sum(), p))
+
+
+@case
+def data_of_one_of_several_views(compile):
+    p = tg.nn.Parameter(tg.ones(2, 3))
+
+    def step(x):
+        p.grad = None
+        first, _ = p.unbind(0)
+        p.data.mul_(0.5)
+        (first * x).sum().backward()
+        return p.grad.clone()
+
+    g = compile(step)
+    for i in range(5):
+        yield g(vec(i)[:3]), p
+
+
+@case
+def data_and_a_change_that_counts(compile):
+    p = tg.nn.Parameter(vec())
+
+    def step(x):
+        y = p * 1
+        loss = (y * y * x).sum()
+        y.add_(1)
+        p.data.mul_(0.5)
+        loss.backward()
+
+    g = compile(step)
+    for i in range(5):
+        yield attempt(g, vec(i)), p

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..core import storage
 from ..core.casting import restored_settings
+from ..core.histories import is_excused
 from ..core.modes import HOOKS, STATE, enable_grad, is_grad_enabled, numbers
 from ..core.source import Location, describe, here
 from ..core.tensor import Tensor
@@ -94,7 +95,7 @@ class _Region:
         for x in leaves((self.args, self.kwargs)):
             if isinstance(x, Tensor):
                 change = storage.changed_since(x._array, self.number)
-                if change is not None:
+                if change is not None and not is_excused(x._array):
                     raise RuntimeError(
                         "an input of a checkpointed function was changed in place before backward "
                         f"could run the function again.\n"

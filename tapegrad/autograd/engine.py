@@ -23,6 +23,7 @@ import numpy as np
 from ..core import numeric, source, storage
 from ..core.device import GPU_CLASSES
 from ..core.dtypes import bfloat16
+from ..core.histories import is_excused
 from ..core.modes import ANOMALY, CAPTURE, STATE, TRANSFORM, numbers
 from ..core.primitive import ARRAY_SIZE, PRIMITIVES, PRODUCT_SIZE, Primitive, accelerator
 from ..core.tape import (
@@ -561,7 +562,7 @@ def _check_versions(entry: Entry, saved: tuple[Any, ...]) -> None:
             if hasattr(item, "nbytes"):
                 array = item._array if isinstance(item, Tensor) else item
                 change = storage.changed_since(array, entry.number)
-                if change is not None:
+                if change is not None and not is_excused(array):
                     raise RuntimeError(
                         "a value that backward needs was changed in place.\n"
                         f"  saved by {entry.primitive.name} at {entry.line}\n"

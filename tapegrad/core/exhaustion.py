@@ -59,10 +59,11 @@ def largest(kind: Any) -> list[str]:
 
     owners: dict[int, tuple[int, str]] = {}
     for one in gc.get_objects():
-        if isinstance(one, Tensor):
+        is_a = type(one).__mro__  # isinstance() would ask objects that run code of other packages
+        if Tensor in is_a:
             edge = one._edge.entry if isinstance(one._edge, Output) else one._edge
             _note(owners, kind, one._array, edge, "")
-        elif isinstance(one, Entry) and isinstance(one.saved, tuple):
+        elif Entry in is_a and isinstance(one.saved, tuple):
             for value in one.saved:
                 _note(owners, kind, value, one, "saved for the gradient of ")
     ordered = sorted(owners.values(), key=lambda pair: -pair[0])

@@ -55,8 +55,12 @@ def refresh(tensor: Tensor) -> None:
         for tape in tapes:
             tape.rebind(tensor, derived)
         return
-    if base._requires:
-        check_derivable(tensor._view, "somebody has changed")
+    untracked = is_untracked(tensor._view)
+    if base._requires and (untracked or not is_derivable(chain)):
+        if not is_excused(tensor._array):
+            check_derivable(tensor._view, "somebody has changed")
+        tensor._view = (base, chain, change.number + (UNTRACKED if untracked else 0))
+        return
     tensor._view = (base, chain, change.number)
     for primitive, params in chain:
         derived = bind(primitive, (derived,), params)
@@ -64,6 +68,19 @@ def refresh(tensor: Tensor) -> None:
         set_history(tensor, derived._edge, derived._requires)  # a leaf stays a leaf
     for tape in tapes:
         tape.rebind(tensor, derived)
+
+
+def is_derivable(chain: tuple[Any, ...]) -> bool:
+    """Whether a chain of movements gives the history of a view from that of its base."""
+    return all(primitive.differentiable and not primitive.sibling for primitive, _ in chain)
+
+
+def is_excused(array: Any) -> bool:
+    """Whether changes of memory count only because a tape watches what `.data` returned."""
+    excused = False
+    for tape in STATE.tapes:  # each of them is asked: a capture gives up then
+        excused |= tape.excuses(array)
+    return excused
 
 
 def is_untracked(view: tuple[Tensor, tuple[Any, ...], float]) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import source
 from .handles import Extra, RemovableHandle
 from .modes import CAPTURE, LISTENING, STATE, TAPE, numbers
+from .storage import owner_of
 
 if TYPE_CHECKING:
     from ..autograd.gradients import Gradients
@@ -345,6 +346,8 @@ class Tape:
         #: a value with a lower number comes from outside
         self.started = next(numbers)
         self.entries: list[Entry] = []
+        #: memory whose tensors gave `.data` while this tape was on, by id
+        self.shown: dict[int, Any] = {}
         # Tensors from outside, and for tensors changed in place the number of their newest value.
         self.externals: dict[int, Tensor] = {}
         self.values: dict[int, int] = {}
@@ -446,6 +449,15 @@ class Tape:
 
     def refuse_offset(self, tensor: Tensor) -> None:
         """Called before a tensor's storage offset is read."""
+
+    def note_data(self, tensor: Tensor) -> None:
+        """Called before `.data` is read: on a tape it is a view, so that its changes are seen."""
+        owner = owner_of(tensor._array)
+        self.shown[id(owner)] = owner
+
+    def excuses(self, array: Any) -> bool:
+        """Whether changes of memory may come from `.data`, which are no errors without a tape."""
+        return id(owner_of(array)) in self.shown
 
     def note_replaced(self, tensor: Tensor, how: str) -> None:
         """Called before a tensor gets other memory, for example by setting `.data`."""

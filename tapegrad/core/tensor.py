@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 import numpy as np
 
 from . import dtypes, numeric, storage
-from .complexes import converted, real_number
+from .complexes import real_number
 from .device import (
-    ASKED,
     CPU,
     MetaArray,
-    as_device,
     device,
     device_of,
-    get_default_device,
     to_device,
 )
 from .dtypes import DType
@@ -39,7 +36,7 @@ from .modes import GRAD, INFERENCE, INFERRED, STATE, TAPE, capturing, numbers
 from .size import Size as Size
 from .sparse import dense_array, refusal
 from .tape import Entry, Output, add_hook, shown_node
-from .tree import NUMBERS, first_of, holds_numbers, not_regular
+from .tree import NUMBERS
 
 if TYPE_CHECKING:
     from ..autograd.gradients import Gradients
@@ -109,6 +106,8 @@ class Tensor(TensorMethods):
             own(array)
         elif dtype is None:
             dtype = default
+        from .conversion import as_array
+
         self = wrap(as_array(array, dtype, device), cls)
         if requires_grad:
             self.requires_grad_()
@@ -417,6 +416,8 @@ class Tensor(TensorMethods):
         Changes through the result do not count as changes of this tensor.
         """
         if self._array.__class__ is not np.ndarray or STATE.mode & TAPE:
+            for tape in STATE.tapes:
+                tape.note_data(self)
             return self.detach()
         if self._extra is not None:
             own(self)
@@ -608,68 +609,6 @@ def wrap(array: Any, kind: type[Tensor] = Tensor) -> Tensor:
     tensor._requires = False
     tensor.id = next(numbers)
     return tensor
-
-
-def plain_array(array: Any) -> Any:
-    """A plain NumPy array on the same memory, also for an array of a subclass such as `memmap`.
-
-    Only the tensor has this object: attributes that the user sets later on the original, such as
-    `flags.writeable`, do not change it. Replays check them only once.
-    """
-    return array.view(np.ndarray)
-
-
-def as_array(data: Any, dtype: Any = None, device: Any = None) -> Any:
-    """An array from anything array-like; Python floats become the default dtype."""
-    if isinstance(data, Tensor):
-        not_recorded(data, "making a tensor of another (use .detach().clone() or .to())")
-        array = dense_array(data)
-    elif isinstance(data, np.ndarray):
-        array = plain_array(data)
-    elif not (numbers_only := holds_numbers(data)) and hasattr(data, "__cuda_array_interface__"):
-        array = data
-    else:
-        try:
-            if not numbers_only and _is_mixed(data):
-                data, promoted = _plain(data)
-                dtype = promoted if dtype is None else dtype
-            # Without the dtype, NumPy may choose float64 for integers beyond int64.
-            array = np.asarray(data, np.uint64 if dtype is dtypes.uint64 else None)
-        except (ValueError, RecursionError) as error:
-            raise not_regular(data, error) from None
-        if numbers_only or not isinstance(first_of(data), (np.generic, np.ndarray)):
-            array = dtypes.of_numbers(array, None if dtype is None else dtypes.as_dtype(dtype))
-    wanted = dtypes.from_numpy_dtype(array.dtype) if dtype is None else dtypes.as_dtype(dtype)
-    if array.dtype is not wanted.numpy and array.dtype != wanted.numpy:
-        array = converted(array, wanted)
-    if device is None and (not ASKED or isinstance(data, Tensor)):
-        return array
-    return to_device(array, get_default_device() if device is None else as_device(device))
-
-
-def _is_mixed(data: Any) -> bool:
-    """Whether lists hold tensors, or NumPy scalars together with other types."""
-    if not isinstance(data, (list, tuple)):
-        return False
-    kinds = set(map(type, data))
-    looked_for = (Tensor, np.generic) if len(kinds) > 1 else Tensor
-    if any(issubclass(kind, looked_for) for kind in kinds):
-        return True
-    return any(issubclass(kind, (list, tuple)) for kind in kinds) and any(map(_is_mixed, data))
-
-
-def _plain(data: Any) -> tuple[Any, DType | None]:
-    """Nested lists with one-element tensors replaced by numbers, and their common dtype."""
-    if isinstance(data, (list, tuple)):
-        parts = [_plain(item) for item in data]
-        found = [dtype for _, dtype in parts if dtype is not None]
-        common = functools.reduce(dtypes.promote_types, found) if found else None
-        return [part for part, _ in parts], common
-    if isinstance(data, Tensor):
-        return data.item(), data.dtype
-    return data, dtypes.from_numpy_dtype(data.dtype) if isinstance(
-        data, np.generic
-    ) else dtypes.number_dtype(data)
 
 
 def own(tensor: Tensor) -> None:

@@ -16,13 +16,14 @@ import numpy as np
 
 from ..core import dtypes, numeric, overriding
 from ..core.complexes import converted, fitting
+from ..core.conversion import as_array
 from ..core.device import ASKED, MetaArray, as_device, cupy, get_default_device, to_device
 from ..core.handles import InferenceExtra
 from ..core.layouts import LAYOUTS, strided
 from ..core.modes import INFERENCE, INFERRED, STATE, TAPE
 from ..core.outputs import created_into
 from ..core.sparse import SparseArray, refusal
-from ..core.tensor import Tensor, as_array, wrap
+from ..core.tensor import Tensor, wrap
 from ..core.tree import NUMBERS
 from ..core.unset import UnsetArray
 from ..core.unset import refusal as unset_refusal

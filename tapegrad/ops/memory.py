@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core import dtypes, inplace, storage
+from ..core.conversion import as_array
 from ..core.device import as_device, to_device
 from ..core.layouts import layout, strided
 from ..core.modes import GRAD, STATE, capturing
-from ..core.tensor import Size, Tensor, as_array, not_recorded, own, wrap
+from ..core.tensor import Size, Tensor, not_recorded, own, wrap
 from .creation import CREATION, creation, finished, numpy_dtype, valid_shape
 from .elementwise import comparison, functions
 from .table import TABLE, attach, in_place

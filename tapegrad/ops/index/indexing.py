@@ -14,10 +14,11 @@ import numpy as np
 
 from ...core import inplace, numeric, storage, xp
 from ...core.complexes import OWN
+from ...core.conversion import as_array
 from ...core.device import to_device
 from ...core.modes import capturing, numbers
 from ...core.primitive import ARRAY_SIZE, NO_PARAMS, OPAQUE, Primitive, define
-from ...core.tensor import Tensor, as_array, not_recorded, own, wrap
+from ...core.tensor import Tensor, not_recorded, own, wrap
 from ...core.wrapped import is_wrapped
 from ..elementwise import comparison as c
 from ..shape.expanding import sum_to

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...core.conversion import as_array
 from ...core.dtypes import int64
-from ...core.tensor import Tensor, as_array, not_recorded, wrap
+from ...core.tensor import Tensor, not_recorded, wrap
 from ..creation import tensor, valid_shape
 from .tensor import SparseTensor, made
 

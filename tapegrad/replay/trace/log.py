@@ -171,6 +171,15 @@ class CaptureLog(Tape):
                 f"{source.describe(source.here())}; write to the tensor that was expanded"
             )
 
+    def excuses(self, array: Any) -> bool:
+        if not super().excuses(array):
+            return False
+        self._give_up(
+            "backward needs what the function changes through `.data`, which does not count as a "
+            "change; make the change before the forward pass, or after backward"
+        )
+        return True
+
     def will_rebind(self, tensor: Tensor, value: Tensor) -> None:
         if STATE.mode & GRAD and self.roots.share_history(tensor, value):
             self._give_up(CHANGED_HISTORY)
