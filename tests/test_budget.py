@@ -167,7 +167,7 @@ def test_a_budget_is_kept_and_changes_no_result(name: str) -> None:
     assert again
 
 
-@pytest.mark.sweep(seeds="first")
+@pytest.mark.sweep(some="first")
 @pytest.mark.parametrize("first", range(0, 120, 10))
 def test_random_programs_on_the_smallest_budget(
     first: int, monkeypatch: pytest.MonkeyPatch

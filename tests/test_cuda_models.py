@@ -30,6 +30,7 @@ def trained(name: str, device: str, compiles: bool) -> list[float]:
     return losses
 
 
+@pytest.mark.sweep(keep=1 / 2)
 @pytest.mark.parametrize("compiles", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("name", EVERY)
 def test_twenty_steps(name: str, compiles: bool) -> None:

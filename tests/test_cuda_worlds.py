@@ -1,7 +1,7 @@
 """The worlds of `worlds_*.py`, and every operation, in compiled functions on a GPU.
 
 Where there is no GPU, these tests run on a stand-in for CuPy (`stand_in_cupy.py`). A thinned run
-takes a fifth of the worlds.
+takes a tenth of the worlds.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def test_compiled_equals_eager(part: int, on_gpu: None) -> None:
     if CUDA().missing() is None and not CUDA().device(0).is_synchronous:
         apart = OF_NUMPY | OF_BAD_DATA
     names = [name for name in sorted(cases()) if name not in apart]
-    for name in some(names[part::20], 0.2):
+    for name in some(names[part::20], 0.1):
         complaint = judge(cases()[name]).complaint
         assert complaint is None, complaint
 
 
-@pytest.mark.sweep
+@pytest.mark.sweep(some="name")
 @pytest.mark.parametrize("name", [n for n in sweep.NAMES if not sweep.TABLE[n].random])
 def test_operations_in_compiled_functions(name: str, gpu: None) -> None:
     for number, op, sample, given in sweep.numbered_cases(name, tg.float64):

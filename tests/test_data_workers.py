@@ -318,6 +318,7 @@ def resumable():
     }
 
 
+@pytest.mark.sweep(keep=1 / 2)
 @pytest.mark.parametrize("name", resumable())
 @pytest.mark.parametrize("had", [0, 1, 4, 7])
 @pytest.mark.usefixtures("leaves_nothing")

@@ -155,6 +155,7 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAPEGRAD_CACHE", "0")
 
 
+@pytest.mark.sweep(keep=1 / 2, some="name")
 @pytest.mark.parametrize("name", GROWING)
 def test_new_sizes_cost_a_recording_and_no_kernel(name: str, no_cache: None) -> None:
     tg.manual_seed(0)

@@ -45,7 +45,7 @@ def test_training_is_the_same_as_on_the_cpu() -> None:
 TOLERANCE = {tg.float64: 1e-8, tg.float32: 2e-3}
 
 
-@pytest.mark.sweep
+@pytest.mark.sweep(keep=1 / 6, some="name")
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=["double", "single"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_operation(name: str, dtype: Any) -> None:

@@ -173,6 +173,7 @@ def outcome(op: Op, arguments: Arguments) -> list[Any]:
     return derived(call(op, arguments), differentiated(arguments))
 
 
+@pytest.mark.sweep(keep=1 / 2, some="name")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_operation_and_its_derivatives(name: str, everywhere: Counting) -> None:
     for number, op, _, made in numbered_cases(name):

@@ -560,7 +560,7 @@ def test_explain_tells_of_backward_and_memory() -> None:
 # -- every operation, and random programs ----------------------------------------------------------
 
 
-@pytest.mark.sweep(keep=1 / 2)
+@pytest.mark.sweep(some="name")
 @pytest.mark.parametrize("backend", ["native", "numpy"])
 @pytest.mark.parametrize("name", NAMES)
 def test_first_sample_of_every_operation(name: str, backend: str) -> None:

@@ -153,6 +153,7 @@ def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
     return f
 
 
+@pytest.mark.sweep(keep=1 / 2, some="name")
 @pytest.mark.parametrize("name", NAMES)
 def test_first_samples_of_every_operation(name: str) -> None:
     """Values and gradients of an op, recorded on other data than it is replayed on."""
@@ -190,7 +191,7 @@ def test_first_samples_of_every_operation(name: str) -> None:
     assert in_numpy == listed if len(tried) == len(first) else in_numpy <= listed
 
 
-@pytest.mark.sweep(keep=1 / 2)
+@pytest.mark.sweep(some="name")
 @pytest.mark.parametrize("dtype", [tg.float16, tg.bfloat16], ids=["float16", "bfloat16"])
 @pytest.mark.parametrize("name", NAMES)
 def test_half_precision_rounds_where_the_recording_did(name: str, dtype: Any) -> None:

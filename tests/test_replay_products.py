@@ -344,6 +344,7 @@ def test_operands_and_results_with_rows_far_apart(
     np.testing.assert_allclose(found.numpy(), x.numpy() @ y.numpy(), rtol=0, atol=limit)
 
 
+@pytest.mark.sweep(keep=1 / 2)
 @pytest.mark.usefixtures("vectors")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_many_small_products_ask_for_the_next(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,7 @@ def test_recordings_of_every_sample(name: str, monkeypatch: pytest.MonkeyPatch) 
                 return
 
 
+@pytest.mark.sweep(keep=1 / 2, some="name")
 @pytest.mark.parametrize("name", NAMES)
 def test_replays_of_the_first_sample(name: str) -> None:
     op = TABLE[name]

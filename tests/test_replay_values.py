@@ -77,6 +77,7 @@ def _copied(x: Any) -> Any:
     return wrap(x._array.copy()) if isinstance(x, Tensor) else x
 
 
+@pytest.mark.sweep(keep=1 / 2, some="name")
 @pytest.mark.parametrize("name", NAMES)
 def test_operations_on_changing_data(name: str) -> None:
     op = TABLE[name]

@@ -236,6 +236,7 @@ def compare_operation(name: str, backend: str, dtype: Any, tolerance: float, sam
                 close(a, b, tolerance)
 
 
+@pytest.mark.sweep(keep=1 / 2, some="name")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_operation_with_composites_whole(name: str, whole: Whole) -> None:
     compare_operation(name, "whole", tg.float64, 1e-8, samples=1)

@@ -91,7 +91,7 @@ def test_a_thinned_run(pytester: pytest.Pytester) -> None:
         def test_other(a):
             pass
 
-        @pytest.mark.sweep(seeds="seed")
+        @pytest.mark.sweep(some="seed")
         @pytest.mark.parametrize("seed", range(20))
         @pytest.mark.parametrize("b", range(2))
         def test_random(seed, b):

@@ -4,8 +4,9 @@
 
 * `@pytest.mark.sweep` on a parametrised test: keeps about one in four of its items
   (`sweep(keep=1 / 8)`: one in eight), and more if needed to keep every value of every parameter. So
-  each test checks each operation, each dtype and each mode. `sweep(seeds="seed")` names a parameter
-  that is the seed of random cases, whose values need not all be kept.
+  each test checks each operation, each dtype and each mode. `sweep(some="seed")` names a parameter
+  whose values need not all be kept: a seed of random cases, or the operation where other tests try
+  all operations in the same way.
 * `some(samples)` inside a test: keeps some of a list, at least one. Outside of tests, give the list
   a name: `some((2, 4), 1 / 2, of="ranks")`.
 
@@ -98,8 +99,8 @@ def thin(items: list[pytest.Item]) -> list[pytest.Item]:
         mark = group[0].get_closest_marker("sweep")
         assert mark is not None
         options = dict(mark.kwargs)
-        seeds = options.pop("seeds", None)
-        kept = covering([(item.nodeid, _values(item, seeds)) for item in group], **options)
+        free = options.pop("some", None)
+        kept = covering([(item.nodeid, _values(item, free)) for item in group], **options)
         gone |= {id(item) for item in group} - {id(group[i]) for i in kept}
     left_out = [item for item in items if id(item) in gone]
     items[:] = [item for item in items if id(item) not in gone]
