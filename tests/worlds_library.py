@@ -112,7 +112,7 @@ class Scaling(tg.autograd.Function):
 @case
 def draws_of_a_sobol_engine(compile):
     engine = tg.quasirandom.SobolEngine(4)
-    g = compile(lambda x: x + engine.draw(1))
+    g = compile(lambda x: x + engine.draw(1).to(x.device))
     for _ in range(6):
         yield g(vec())
 
