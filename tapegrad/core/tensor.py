@@ -106,9 +106,7 @@ class Tensor(TensorMethods):
             own(array)
         elif dtype is None:
             dtype = default
-        from .conversion import as_array
-
-        self = wrap(as_array(array, dtype, device), cls)
+        self = wrap(_conversion().as_array(array, dtype, device), cls)
         if requires_grad:
             self.requires_grad_()
         return self
@@ -584,6 +582,14 @@ class Tensor(TensorMethods):
         from .copying import reduced
 
         return reduced(self)
+
+
+@functools.cache
+def _conversion() -> Any:
+    """The module `conversion`, which imports this one; an import in each call would take 1 µs."""
+    from . import conversion
+
+    return conversion
 
 
 @functools.cache
