@@ -114,14 +114,19 @@ class Loss(NamedTuple):
 
     def reduced(self, x: Any, y: Any, reduction: str, limit: float) -> Any:
         """The losses, their mean or their sum."""
-        dtype = x._array.dtype
-        if (
-            (reduction == "mean" or reduction == "sum")
-            and (dtype is F32 or dtype is F64)
-            and x._array.shape == y._array.shape
-        ):
+        if _has_total(x, y, reduction):
             return self.total.direct(x, y, {"limit": limit, "mean": reduction == "mean"})
         return reduced(self.each.direct(x, y, {"limit": limit}), reduction)
+
+
+def _has_total(x: Any, y: Any, reduction: str) -> bool:
+    """Whether the mean or sum of the losses of these operands can be a single entry."""
+    dtype = x._array.dtype
+    return (
+        (reduction == "mean" or reduction == "sum")
+        and (dtype is F32 or dtype is F64)
+        and x._array.shape == y._array.shape
+    )
 
 
 def _with_total(
@@ -469,6 +474,14 @@ bce_logits_ = define(
         lambda g, x, y: g * (y * -logsigmoid_of(x)),
     ),
 )
+bce_logits_total = _with_total(
+    bce_logits_,
+    (
+        lambda g, x, y, limit: _bce_logits_gradient(g, x, y, None),
+        lambda g, x, y, limit: _bce_target_gradient(g, x, None),
+    ),
+    lambda x, y, limit: _bce_logits(x, y, None),
+).total
 
 
 @op(
@@ -502,7 +515,10 @@ def binary_cross_entropy_with_logits(
     reduction = as_reduction(reduction, size_average, reduce)
     check_floating(input, "binary_cross_entropy_with_logits")
     equal_shapes("binary_cross_entropy_with_logits", input, target)
-    loss = bce_logits_.direct(input, as_float(target, input), pos_weight, NO_PARAMS)
+    target = as_float(target, input)
+    if weight is None and pos_weight is None and _has_total(input, target, reduction):
+        return bce_logits_total.direct(input, target, {"limit": 0.0, "mean": reduction == "mean"})
+    loss = bce_logits_.direct(input, target, pos_weight, NO_PARAMS)
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
