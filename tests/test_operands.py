@@ -324,6 +324,14 @@ def test_constants_that_would_lose_their_gradient_are_refused() -> None:
             heads, heads, heads, scale=v
         ),
         "full": lambda v: tapegrad.full((2,), v),
+        "layer_norm: eps": lambda v: functional.layer_norm(x, (2,), eps=v),
+        "rms_norm: eps": lambda v: functional.rms_norm(x, (2,), eps=v),
+        "group_norm: eps": lambda v: functional.group_norm(x, 1, eps=v),
+        "batch_norm: eps": lambda v: functional.batch_norm(x, None, None, training=True, eps=v),
+        "instance_norm: eps": lambda v: functional.instance_norm(heads, eps=v),
+        "normalize: eps": lambda v: functional.normalize(x, eps=v),
+        "cosine_similarity: eps": lambda v: functional.cosine_similarity(x, x, eps=v),
+        "gaussian_nll_loss: eps": lambda v: functional.gaussian_nll_loss(x, x, x.abs(), eps=v),
     }
     learned = tapegrad.tensor(0.5, requires_grad=True)
     for told, call in calls.items():

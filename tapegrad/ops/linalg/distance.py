@@ -72,7 +72,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     if not shape:
         x1, x2, shape = reshape_(x1, shape=(1,)), reshape_(x2, shape=(1,)), (1,)
     a, b = (x if x._array.shape == shape else expand_(x, shape=shape) for x in (x1, x2))
-    first, second = (reciprocal(_at_least(norm(x, 2, d, True), float(eps))) for x in (a, b))
+    low = constant(eps, "cosine_similarity: eps")
+    first, second = (reciprocal(_at_least(norm(x, 2, d, True), low)) for x in (a, b))
     return sum_((a * first) * (b * second), dims=(d,), keepdim=False)
 
 

@@ -647,7 +647,8 @@ def gaussian_nll_loss(
     var = checked(var, c.less(var, 0), high=0, message=message, error=ValueError)
     variances: Any = _variances(var, tuple(input._array.shape))
     # Only the value is clamped: the gradient passes unchanged, as in PyTorch.
-    limited = clamp_numbers(variances.detach(), low=eps, high=math.inf)
+    low = constant(eps, "gaussian_nll_loss: eps")
+    limited = clamp_numbers(variances.detach(), low=low, high=math.inf)
     spread = variances + (limited - variances.detach())
     away = input - as_float(target, input)
     loss = 0.5 * (e.log(spread) + away * away / spread)

@@ -19,6 +19,7 @@ from ...core.modes import no_grad
 from ...core.outputs import put
 from ...core.primitive import OPAQUE, define
 from ...core.tensor import Tensor
+from ..checks import constant
 from ..elementwise import exponentials as e
 from ..elementwise import extremes
 from ..elementwise.complexes import is_complex
@@ -234,7 +235,7 @@ def layer_norm(
     shape, dims = _last_dims("layer_norm", input, normalized_shape, weight=weight, bias=bias)
     check_parameters("layer_norm", input, weight=weight, bias=bias)
     input = _ordered(input)
-    params = {"dims": dims, "spread": shape, "eps": float(eps)}
+    params = {"dims": dims, "spread": shape, "eps": constant(eps, "layer_norm: eps")}
     return standardize_.direct(input, weight, bias, params)[0]
 
 
@@ -264,7 +265,7 @@ def rms_norm(
     tensor([[0.8485, 1.1314]])
     """
     shape, dims = _last_dims("rms_norm", input, normalized_shape, weight=weight)
-    small = finfo(input.dtype).eps if eps is None else float(eps)
+    small = finfo(input.dtype).eps if eps is None else constant(eps, "rms_norm: eps")
     if is_complex(input):
         out = input * e.rsqrt(mean_(input * input, dims=dims, keepdim=True) + small)
         return out if weight is None else out * weight
@@ -337,7 +338,7 @@ def group_norm(
         bias,
         dims=tuple(range(2, rest + 3)),
         spread=(1, num_groups, each, *[1] * rest),
-        eps=float(eps),
+        eps=constant(eps, "group_norm: eps"),
     )
     return reshape_(out, shape=shape)
 
@@ -439,6 +440,7 @@ def batch_norm(
         running_mean=running_mean,
         running_var=running_var,
     )
+    eps = constant(eps, "batch_norm: eps")
     if not training:
         _statistics_given("batch_norm in evaluation", running_mean, running_var)
         return _with_statistics(input, running_mean, running_var, weight, bias, eps)
@@ -452,7 +454,7 @@ def batch_norm(
         )
     spread = (1, channels, *[1] * (len(shape) - 2))
     input = _ordered(input)
-    params = {"dims": dims, "spread": spread, "eps": float(eps)}
+    params = {"dims": dims, "spread": spread, "eps": eps}
     out, mean, var = standardize_.direct(input, weight, bias, params)
     _track_batch(running_mean, running_var, mean, var, n, momentum)
     return out
@@ -495,6 +497,7 @@ def instance_norm(
         running_mean=running_mean,
         running_var=running_var,
     )
+    eps = constant(eps, "instance_norm: eps")
     if not use_input_stats:
         _statistics_given("instance_norm", running_mean, running_var)
         return _with_statistics(input, running_mean, running_var, weight, bias, eps)
@@ -508,7 +511,7 @@ def instance_norm(
         )
     spread = (1, channels, *[1] * len(dims))
     input = _ordered(input)
-    out, mean, var = standardize_(input, weight, bias, dims=dims, spread=spread, eps=float(eps))
+    out, mean, var = standardize_(input, weight, bias, dims=dims, spread=spread, eps=eps)
     with no_grad():
         if running_mean is not None:
             _track(running_mean, mean.reshape(-1, channels).mean(0), momentum)
@@ -536,6 +539,7 @@ def normalize(
     check_floating(input, "normalize", complex=True)
     if not isinstance(dim, (tuple, list)):
         dim = normal_dim(dim, input._array.ndim)
-    size = extremes.clamp_numbers(norm(input, p, dim, True), low=float(eps), high=math.inf)
+    low = constant(eps, "normalize: eps")
+    size = extremes.clamp_numbers(norm(input, p, dim, True), low=low, high=math.inf)
     result = input / size
     return result if out is None else put("normalize", out, result)
