@@ -178,3 +178,20 @@ def test_create_graph_on_a_tape():
     g = tape.backward(y, create_graph=True)[x]
     (h,) = tg.autograd.grad(g.sum(), x)
     assert h.tolist() == [6, 12]
+
+
+@pytest.mark.parametrize("genuine", [False, True])
+def test_only_changes_through_data_are_excused(genuine):
+    p = tg.ones(3, requires_grad=True)
+    with tg.Tape():
+        y = (p * p).sum()
+        p.data.mul_(2)
+        if genuine:
+            with tg.no_grad():
+                p.add_(1)
+            p.data.mul_(2)
+            with pytest.raises(RuntimeError, match="changed in place"):
+                y.backward()
+        else:
+            y.backward()
+            assert p.grad.tolist() == [4, 4, 4]

@@ -494,3 +494,37 @@ def data_and_a_change_that_counts(compile):
     g = compile(step)
     for i in range(5):
         yield attempt(g, vec(i)), p
+
+
+@case
+def data_that_is_only_read(compile):
+    """A change of the parameter itself is an error, whatever was read before."""
+    p = tg.nn.Parameter(vec())
+
+    def step(x):
+        loss = (p * p * x).sum()
+        norm = p.data.norm()
+        with tg.no_grad():
+            p.add_(1)
+        loss.backward()
+        return norm
+
+    g = compile(step)
+    for i in range(5):
+        yield attempt(g, vec(i)), p
+
+
+@case
+def data_is_changed_after_the_parameter(compile):
+    p = tg.nn.Parameter(vec())
+
+    def step(x):
+        loss = (p * p * x).sum()
+        with tg.no_grad():
+            p.add_(1)
+        p.data.mul_(0.5)
+        loss.backward()
+
+    g = compile(step)
+    for i in range(5):
+        yield attempt(g, vec(i)), p

@@ -95,7 +95,7 @@ class _Region:
         for x in leaves((self.args, self.kwargs)):
             if isinstance(x, Tensor):
                 change = storage.changed_since(x._array, self.number)
-                if change is not None and not is_excused(x._array):
+                if change is not None and not is_excused(x._array, self.number):
                     raise RuntimeError(
                         "an input of a checkpointed function was changed in place before backward "
                         f"could run the function again.\n"

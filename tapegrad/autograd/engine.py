@@ -562,7 +562,7 @@ def _check_versions(entry: Entry, saved: tuple[Any, ...]) -> None:
             if hasattr(item, "nbytes"):
                 array = item._array if isinstance(item, Tensor) else item
                 change = storage.changed_since(array, entry.number)
-                if change is not None and not is_excused(array):
+                if change is not None and not is_excused(array, entry.number):
                     raise RuntimeError(
                         "a value that backward needs was changed in place.\n"
                         f"  saved by {entry.primitive.name} at {entry.line}\n"

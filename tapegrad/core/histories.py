@@ -2,7 +2,7 @@
 
 Comes in: a tensor that is a view. Goes out: the same tensor with the history of the value that its
 memory holds now, or an error where that is unknown. Called before a tensor is used as an operand,
-and by in-place operations (`inplace.py`). Also what is told about results that have a history.
+and by in-place operations (`inplace.py`). The warning about `.grad` of a result is here too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def refresh(tensor: Tensor) -> None:
         return
     untracked = is_untracked(tensor._view)
     if base._requires and (untracked or not is_derivable(chain)):
-        if not is_excused(tensor._array):
+        if not is_excused(tensor._array, refreshed_at):
             check_derivable(tensor._view, "somebody has changed")
         tensor._view = (base, chain, change.number + (UNTRACKED if untracked else 0))
         return
@@ -75,11 +75,11 @@ def is_derivable(chain: tuple[Any, ...]) -> bool:
     return all(primitive.differentiable and not primitive.sibling for primitive, _ in chain)
 
 
-def is_excused(array: Any) -> bool:
-    """Whether changes of memory count only because a tape watches what `.data` returned."""
+def is_excused(array: Any, number: float) -> bool:
+    """Whether changes since `number` count only because a tape watches what `.data` returned."""
     excused = False
     for tape in STATE.tapes:  # each of them is asked: a capture gives up then
-        excused |= tape.excuses(array)
+        excused |= tape.excuses(array, number)
     return excused
 
 

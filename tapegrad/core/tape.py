@@ -9,13 +9,13 @@ the tensors that need an entry keep it alive. `primitive.py` and its short paths
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import source
+from . import source, storage
 from .handles import Extra, RemovableHandle
 from .modes import CAPTURE, LISTENING, STATE, TAPE, numbers
-from .storage import owner_of
 
 if TYPE_CHECKING:
     from ..autograd.gradients import Gradients
@@ -346,8 +346,11 @@ class Tape:
         #: a value with a lower number comes from outside
         self.started = next(numbers)
         self.entries: list[Entry] = []
-        #: memory whose tensors gave `.data` while this tape was on, by id
-        self.shown: dict[int, Any] = {}
+        #: the ids of tensors that `.data` returned while this tape was on
+        self.shown: set[int] = set()
+        #: by id of memory: the memory, and for each change through such a tensor, by its count, the
+        #: sequence number of the change before it
+        self.uncounted: dict[int, tuple[Any, dict[int, int]]] = {}
         # Tensors from outside, and for tensors changed in place the number of their newest value.
         self.externals: dict[int, Tensor] = {}
         self.values: dict[int, int] = {}
@@ -429,6 +432,11 @@ class Tape:
 
     def will_write(self, tensor: Tensor) -> None:
         """Called before an operation writes to the memory of a tensor."""
+        root = tensor if tensor._view is None else tensor._view[0]
+        if root.id in self.shown:
+            owner, change = storage.owner_of(root._array), storage.find(root._array)
+            _, made = self.uncounted.setdefault(id(owner), (owner, {}))
+            made[storage.version(root._array) + 1] = 0 if change is None else change.number
 
     def will_rebind(self, tensor: Tensor, value: Tensor) -> None:
         """Called before a tensor that was written in place gets the history of `value`."""
@@ -450,14 +458,18 @@ class Tape:
     def refuse_offset(self, tensor: Tensor) -> None:
         """Called before a tensor's storage offset is read."""
 
-    def note_data(self, tensor: Tensor) -> None:
-        """Called before `.data` is read: on a tape it is a view, so that its changes are seen."""
-        owner = owner_of(tensor._array)
-        self.shown[id(owner)] = owner
+    def note_data(self, shown: Tensor) -> None:
+        """Called with what `.data` returns: on a tape its changes count, so that they are seen."""
+        self.shown.add(shown.id)
 
-    def excuses(self, array: Any) -> bool:
-        """Whether changes of memory may come from `.data`, which are no errors without a tape."""
-        return id(owner_of(array)) in self.shown
+    def excuses(self, array: Any, number: float) -> bool:
+        """Whether all changes of memory since `number` came through `.data`: they are no errors."""
+        _, made = self.uncounted.get(id(storage.owner_of(array)), (None, {}))
+        count, before = storage.version(array), math.inf
+        while count in made:
+            before = made[count]
+            count -= 1
+        return before <= number
 
     def note_replaced(self, tensor: Tensor, how: str) -> None:
         """Called before a tensor gets other memory, for example by setting `.data`."""

@@ -414,9 +414,10 @@ class Tensor(TensorMethods):
         Changes through the result do not count as changes of this tensor.
         """
         if self._array.__class__ is not np.ndarray or STATE.mode & TAPE:
+            shown = self.detach()
             for tape in STATE.tapes:
-                tape.note_data(self)
-            return self.detach()
+                tape.note_data(shown)
+            return shown
         if self._extra is not None:
             own(self)
         return wrap(storage.apart(self._array))

@@ -163,6 +163,7 @@ class CaptureLog(Tape):
         return None if self.on_collective is None else self.on_collective()
 
     def will_write(self, tensor: Tensor) -> None:
+        super().will_write(tensor)
         self.roots.check_writable(tensor)
         root = tensor if tensor._view is None else tensor._view[0]
         if xp.overlaps_itself(root._array):
@@ -171,8 +172,8 @@ class CaptureLog(Tape):
                 f"{source.describe(source.here())}; write to the tensor that was expanded"
             )
 
-    def excuses(self, array: Any) -> bool:
-        if not super().excuses(array):
+    def excuses(self, array: Any, number: float) -> bool:
+        if not super().excuses(array, number):
             return False
         self._give_up(
             "backward needs what the function changes through `.data`, which does not count as a "
