@@ -31,7 +31,8 @@ from ..core.modes import (
     switched,
 )
 from ..core.numeric import is_differentiable
-from ..core.primitive import MOVEMENT, OPAQUE, PRIMITIVES, Primitive, define, pack, record
+from ..core.packing import pack
+from ..core.primitive import MOVEMENT, OPAQUE, PRIMITIVES, Primitive, define, record
 from ..core.tensor import Tensor, wrap
 from ..core.wrapped import Wrapped
 

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ..core.primitive import hooked
+from ..core.packing import hooked
 from ..core.tape import Entry, Freed, Handle, Packed
 from ..core.tensor import Tensor
 from . import engine

@@ -8,7 +8,7 @@ and the reverse walk call it.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -43,6 +43,13 @@ class Accelerator:
         """The results of `pull`; one with a total is added to that, and is None here."""
         return NotImplemented
 
+    def draw(self, p: Primitive, state: Any, blocks: int, each: int, params: dict[str, Any]) -> Any:
+        """Run a primitive that draws, for `blocks` times `each` numbers in a row: all its results.
+
+        `params` has all parameters except `shape`, by which calls differ.
+        """
+        return NotImplemented
+
     def chain(self, links: Sequence[Link], waiting: Sequence[Any]) -> Any:
         """Run a chain of rules: link i takes the gradient at position i and adds to later ones.
 
@@ -50,6 +57,18 @@ class Accelerator:
         """
         return NotImplemented
 
+
+#: smallest size of the largest operand, in elements, for which native code is tried: below it, the
+#: call of native code takes longer than NumPy
+COMPOSITE_SIZE = 1
+#: the same for composites with products: they have a program for each size
+MIXED_SIZE = 256
+PRODUCT_SIZE = 2048
+ARRAY_SIZE = 1 << 15
+
+#: builtin functions that run small kernels and rules as native code, by primitive or rule and
+#: parameters; the accelerator fills this, and `shortpaths.py` looks here first
+SITES: dict[Any, Callable[..., Any]] = {}
 
 _accelerator: Accelerator | None = None
 

@@ -188,17 +188,26 @@ def add_scaled(tensor: Tensor, other: Any, alpha: Any = 1) -> bool:
     return True
 
 
-def move_towards(tensor: Tensor, other: Any, share: float) -> bool:
-    """`tensor = (1 - share) * tensor + share * other`, as `add_scaled`."""
-    if STATE.mode or tensor._array.shape != other._array.shape:
+def move_towards(tensor: Tensor, other: Any, share: float, factor: float = 1.0) -> bool:
+    """`tensor = (1 - share) * tensor + share * (factor * other)`, as `add_scaled`.
+
+    The other tensor may have another shape with as many elements.
+    """
+    target, terms = tensor._array, other._array
+    if STATE.mode or target.__class__ is not np.ndarray or target.dtype != terms.dtype:
         return False
-    if _same_kind(tensor, (other,)) is None:
+    if terms.__class__ is not np.ndarray or target.size != terms.size or not target.flags.forc:
+        return False
+    if not numeric.is_numpy_float(target.dtype) or target.dtype.itemsize < 4:
         return False
     check_writable(tensor, "the move")
     own(tensor)
     target = tensor._array
+    terms = terms.reshape(target.shape)
+    if factor != 1.0:
+        terms = terms * factor
     np.multiply(target, 1.0 - share, out=target)
-    np.add(target, other._array * share, out=target)
+    np.add(target, terms * share, out=target)
     storage.note(target)
     return True
 

@@ -24,6 +24,11 @@ from typing import Any
 import numpy as np
 
 from . import dtypes, halves, shortpaths, source, sparse
+from .acceleration import ARRAY_SIZE as ARRAY_SIZE
+from .acceleration import COMPOSITE_SIZE as COMPOSITE_SIZE
+from .acceleration import MIXED_SIZE as MIXED_SIZE
+from .acceleration import PRODUCT_SIZE as PRODUCT_SIZE
+from .acceleration import SITES as SITES
 from .acceleration import Accelerator as Accelerator
 from .acceleration import Link as Link
 from .acceleration import accelerator as accelerator
@@ -49,10 +54,11 @@ from .modes import (
 )
 from .numeric import COMPLEX, DIFFERENTIABLE
 from .operands import BOOL, I64, check_broadcast, check_kinds, check_nan, is_settled, on_one_device
+from .packing import pack
 from .shortpaths import NEVER as NEVER
 from .sparse import SparseArray
-from .storage import owner_of, version
-from .tape import Entry, Handle, Output, Packed, new_entry
+from .storage import owner_of
+from .tape import Entry, Output, new_entry
 from .tensor import Tensor, own, refresh, wrap
 
 ELEMENTWISE = "elementwise"  # one expression for each element, broadcasting its inputs
@@ -67,12 +73,6 @@ _new = object.__new__
 _ndarray = np.ndarray
 _F32 = np.dtype(np.float32)
 _F64 = np.dtype(np.float64)
-
-#: smallest size of the largest operand, in elements, for which native code is tried: below it, the
-#: call of native code takes longer than NumPy
-COMPOSITE_SIZE = 256
-PRODUCT_SIZE = 2048
-ARRAY_SIZE = 1 << 15
 
 
 class Primitives(dict[str, "Primitive"]):
@@ -150,6 +150,8 @@ class Primitive:
     differentiable: bool = False
     #: smallest size of the largest operand, in elements, for which the kernel may run natively
     native_size: int = NEVER
+    #: small arrays of all sizes share a native program, if it does not depend on sizes otherwise
+    has_families: bool = False
     #: the kernel imports a library that takes longer to load than native code takes to compile
     loads: bool = False
     #: the context that a user's Function keeps between forward and backward
@@ -204,11 +206,19 @@ class Primitive:
         self.direct = self._first_direct
         self.differentiable = self.joint is not None or any(r is not None for r in self.rules)
         if self.composite:
-            self.native_size = COMPOSITE_SIZE
+            self.native_size, self.has_families = COMPOSITE_SIZE, True
         elif self.kind == CONTRACTION:
             self.native_size = PRODUCT_SIZE
         elif self.pure and not self.view and not self.extras and (self.expression or self.lower):
             self.native_size = ARRAY_SIZE
+
+    @property
+    def called_natively(self) -> bool:
+        """Whether its short paths look for a builtin function that runs it (`SITES`).
+
+        Where native code is for large arrays alone, a call takes longer than the detour.
+        """
+        return self.native_size <= PRODUCT_SIZE and self.kind != CONTRACTION
 
     @property
     def registered(self) -> bool:
@@ -255,6 +265,7 @@ def define(
     batch: Callable[..., Any] | None = None,
     into: Callable[..., None] | None = None,
     native_size: int | None = None,
+    families: bool = False,
     loads: bool = False,
     linear: bool | None = None,
     jvp: Callable[..., Any] | None = None,
@@ -293,7 +304,9 @@ def define(
     p.complex = complex or {MOVEMENT: OWN, CONTRACTION: HOLOMORPHIC}.get(kind)
     p.linear = kind == MOVEMENT if linear is None else linear
     if native_size is not None:
-        p.native_size = native_size
+        p.native_size, p.has_families = native_size, False
+    if families:
+        p.native_size, p.has_families = COMPOSITE_SIZE, True
     p.slots = _slots_of(p)
     p.keeps_values = any(what not in ("shape", "dtype", "shapes") for what, _, _ in p.slots)
     assert name not in PRIMITIVES, f"a primitive named {name!r} exists already"
@@ -336,12 +349,12 @@ def _is_parameter(kernel: Callable[..., Any], name: str) -> bool:
 
 def _make_pull(p: Primitive) -> Callable[..., Sequence[Any]]:
     condition = None
-    if p.native_size == COMPOSITE_SIZE:
+    if p.composite and p.native_size <= MIXED_SIZE:
         condition = "g.__class__ is ndarray or g.__class__ is list or g.__class__ in on_gpu"
     elif p.native_size < NEVER:
         large = f"g.size >= {p.native_size}"
         condition = f"{large} if g.__class__ is ndarray else g.__class__ in on_gpu"
-    given = {"ndarray": _ndarray, "on_gpu": GPU_CLASSES, "_native": _native}
+    given = {"ndarray": _ndarray, "on_gpu": GPU_CLASSES, "_native": _native, "sites": SITES}
     return shortpaths.pull(p, condition, given)
 
 
@@ -353,7 +366,7 @@ def _make_direct(p: Primitive) -> Callable[..., Any]:
         "generic": np.generic, "getframe": sys._getframe,
         "kernel": p.kernel, "LIBRARY": source.LIBRARY, "ndarray": _ndarray, "new": _new,
         "note_view": note_view, "numbers": numbers, "outside": source.outside,
-        "refresh": refresh, "run": run, "conjugating": conjugating,
+        "refresh": refresh, "run": run, "conjugating": conjugating, "sites": SITES,
     }  # fmt: skip
     return shortpaths.direct(p, p.kind == ELEMENTWISE, p.kind == CONTRACTION, namespace)
 
@@ -607,32 +620,6 @@ def record(
 
 def _number_of(edge: Any) -> int:
     return int(edge.entry.number if isinstance(edge, Output) else edge.number)
-
-
-def pack(entry: Entry) -> None:
-    """Hand the saved arrays to the innermost pair of saved-tensor hooks."""
-    with switched(off=HOOKS | LISTENING):  # neither hook nor log what a hook computes
-        entry.saved = Packed(tuple([_packed(v, *STATE.saved_hooks[-1]) for v in entry.saved]))
-
-
-def _packed(value: Any, hook: Callable[..., Any], unpack: Callable[..., Any]) -> Any:
-    if isinstance(value, list):
-        return [_packed(item, hook, unpack) for item in value]
-    if not hasattr(value, "nbytes"):
-        return value
-    return Handle(hooked(hook, wrap(value)), unpack)
-
-
-def hooked(hook: Callable[..., Any], tensor: Tensor) -> Any:
-    """The result of a pack hook for a saved tensor, which the hook must not change."""
-    before = version(tensor._array)
-    packed = hook(tensor)
-    if version(tensor._array) != before:
-        raise RuntimeError(
-            "a pack hook changed the tensor that it got; saved tensors must keep their values: "
-            "return a changed copy"
-        )
-    return packed
 
 
 # -- checks ------------------------------------------------------------------------------------

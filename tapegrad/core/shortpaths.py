@@ -9,9 +9,12 @@ than `direct`. `primitive.py` calls them on the first use of a primitive. `small
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from .codegen import function_of
 from .numeric import COMPLEX, DIFFERENTIABLE, FLOATING
@@ -92,6 +95,18 @@ def pull(
     lines.append("def pull(g, edges, saved, params):")
     if condition is not None:
         lines.append(f"    if {condition}:")
+        inputs = len(p.rules) if p.joint is None else len(p.inputs)
+        needs = [f"edges[{i}] is None" for i in range(inputs)]
+        site = _site(p, "plain", needs) if p.called_natively else None
+        if site is not None:
+            several = len(p.outputs) > 1
+            lines += [
+                *_indented(site, 2),
+                "        if found is not None" + (" and g.__class__ is list:" if several else ":"),
+                f"            out = found({'*g' if several else 'g'}, *saved)",
+                "            if out.__class__ is tuple:",
+                "                return out",
+            ]
         lines.append("        return _native(p, plain, g, edges, saved, params)")
     lines.append(f"    return {body}")
     function: Callable[..., Sequence[Any]] = _compiled("pull", p, lines, namespace | {"p": p})
@@ -306,13 +321,58 @@ def small_binary(namespace: dict[str, Any]) -> tuple[Callable[..., Callable[...,
 
 def _kernel_call(p: Primitive, arrays: str) -> str:
     """The text of the kernel's call, with parameters by name: packing them costs 0.15 µs more."""
-    code = getattr(p.kernel, "__code__", None)
-    packed = inspect.CO_VARARGS * (p.rest is None) | inspect.CO_VARKEYWORDS
-    if code is None or code.co_flags & packed or p.kernel.__kwdefaults__:
+    names = keywords(p)
+    if names is None:
         return f"kernel({arrays}**params)"
-    first = code.co_argcount
-    names = code.co_varnames[first : first + code.co_kwonlyargcount]
     return f"kernel({arrays}{', '.join(f'{name}=params[{name!r}]' for name in names)})"
+
+
+@functools.cache
+def keywords(p: Primitive) -> tuple[str, ...] | None:
+    """The names of a kernel's parameters, all of which each call gives; None if they vary."""
+    if isinstance(p.kernel, np.ufunc):
+        return ()
+    kernel = getattr(p.kernel, "__wrapped__", p.kernel)
+    code = getattr(kernel, "__code__", None)
+    packed = inspect.CO_VARARGS * (p.rest is None) | inspect.CO_VARKEYWORDS
+    if code is None or code.co_flags & packed or kernel.__kwdefaults__:
+        return None
+    first = code.co_argcount
+    names: tuple[str, ...] = code.co_varnames[first : first + code.co_kwonlyargcount]
+    return names
+
+
+def _site(p: Primitive, of: str, needs: Sequence[str] = ()) -> list[str] | None:
+    """Lines that look up the site of a kernel or rule as `found`; None if it has none.
+
+    Its key has parameters with their types, because 1, 1.0 and True are equal. It agrees with
+    `site_key`.
+    """
+    names = keywords(p)
+    if names is None or p.rest is not None:
+        return None
+    parts = [of, *needs]
+    for name in names:
+        parts += [f"params[{name!r}]", f"params[{name!r}].__class__"]
+    return [
+        "try:",
+        f"    found = sites.get(({', '.join(parts)},))",
+        "except TypeError:",  # a parameter without a hash
+        "    found = None",
+    ]
+
+
+def site_key(
+    p: Primitive, of: Any, params: dict[str, Any], edges: Sequence[Any] = ()
+) -> tuple[Any, ...] | None:
+    """The key of a kernel's or rule's site; None if it has none."""
+    names = keywords(p)
+    if names is None or p.rest is not None:
+        return None
+    parts = [of, *[edge is None for edge in edges]]
+    for name in names:
+        parts += [params[name], params[name].__class__]
+    return tuple(parts)
 
 
 def direct(
@@ -396,7 +456,21 @@ def _direct_of(
         "    if not plain:",
         f"        return bind(p, ({''.join(f't{i}, ' for i in count)}), params)",
     ]
-    if p.native_size < NEVER:
+    site = _site(p, "p") if p.called_natively else None
+    if site is not None:
+        one = len(made) == 1
+        lines += [
+            f"    if size >= {p.native_size}:",
+            *_indented(site, 2),
+            f"        out = None if found is None else found({arrays})",
+            f"        if out.__class__ is {'ndarray' if one else 'tuple'}:",
+            f"            {outs} = out",
+            "        else:",
+            f"            {outs} = run(p, ({arrays}), params)",
+            "    else:",
+            f"        {outs} = {_kernel_call(p, arrays)}",
+        ]
+    elif p.native_size < NEVER:
         lines += [
             f"    if size >= {p.native_size}:",
             f"        {outs} = run(p, ({arrays}), params)",

@@ -20,7 +20,7 @@ from ..core.device import ASKED, Device, as_device, get_default_device, to_devic
 from ..core.inplace import rebind
 from ..core.modes import STATE, TAPE, TRANSFORM
 from ..core.outputs import created_into, put
-from ..core.primitive import OPAQUE, Primitive, define, record
+from ..core.primitive import OPAQUE, SITES, Primitive, accelerator, define, record
 from ..core.tensor import Tensor, wrap
 from ..transforms.batching import drawn_in_batches
 from .checks import checked
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
     from ..random import Generator
     from .annotations import DeviceLike, DTypeLike
+
+
+#: so many uniform draws do not wait for native code
+FEW_DRAWS = 100
 
 
 def _words(kind: str, count: int, dtype: Any) -> int:
@@ -217,6 +221,41 @@ def random_array(
     return _drawn(kind, shape, dtype, generator, low, high, mode, target)
 
 
+def _numbers(before: Any, params: dict[str, Any]) -> tuple[Any, Any]:
+    """The numbers of a draw, and the state after it; as native code if they are few.
+
+    Native code draws whole blocks of four words, of which the end may remain unused.
+    """
+    kind, shape, dtype = params["kind"], params["shape"], params["dtype"]
+    count = math.prod(shape)
+    if count and (kind == "normal" or (kind == "uniform" and _is_frequent(dtype))):
+        each = 4 if dtype == np.float64 else 8
+        same = {name: value for name, value in params.items() if name != "shape"}
+        site = SITES.get((random_, *same.values()))
+        blocks = -(-count // each)
+        found = None if site is None else site(before, (blocks,))
+        if found.__class__ is not tuple:
+            found = accelerator().draw(random_, before, blocks, each, same)
+        if found is not NotImplemented:
+            flat, after = found
+            return (flat if flat.size == count else flat[:count].copy()).reshape(shape), after
+    drawn: tuple[Any, Any] = random_.kernel(before, **params)
+    return drawn
+
+
+#: how many uniform draws there were of each dtype
+_draws: dict[Any, int] = {}
+
+
+def _is_frequent(dtype: Any) -> bool:
+    """Whether native code should draw: not for a few draws, as those that initialize a model.
+
+    NumPy draws the same bits, so earlier calls may decide.
+    """
+    _draws[dtype] = count = _draws.get(dtype, 0) + 1
+    return count > FEW_DRAWS
+
+
 def _drawn(
     kind: str,
     shape: tuple[int, ...],
@@ -233,7 +272,7 @@ def _drawn(
         tape.value_of(source.state)  # the value before the draw changes it
         tape.will_write(source.state)
     before = source.take(_words(kind, math.prod(shape), params["dtype"]))
-    array, after = random_.kernel(before, **params)
+    array, after = _numbers(before, params)
     if target is not None:
         array = to_device(array, target)
     out = made(array)

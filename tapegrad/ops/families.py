@@ -43,6 +43,7 @@ def unary(
     complex: str | None = None,
     stores: bool = False,
     casts: bool | None = None,
+    families: bool = False,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -61,6 +62,7 @@ def unary(
         expression=expression,
         abstract=(lambda x: x) if scipy else None,
         loads=scipy,
+        families=families,
         complex=complex,
         stores=stores,
     )
@@ -113,6 +115,7 @@ def binary(
     wide_numbers: bool = False,
     complex: str | None = None,
     stores: bool = False,
+    families: bool = False,
     doc: str | None = None,
     example: tuple[str, str] | None = None,
 ) -> Primitive:
@@ -132,6 +135,7 @@ def binary(
         wide_numbers=wide_numbers,
         complex=complex,
         stores=stores,
+        families=families,
     )
     if public:
 

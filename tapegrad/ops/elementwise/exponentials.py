@@ -185,6 +185,7 @@ sigmoid: Primitive = unary(
     lambda g, out: g * ((1 - out) * out),
     "sigmoid(x)",
     complex=HOLOMORPHIC,
+    families=True,
     doc="`1 / (1 + e^-x)` of each element.",
     example=("tapegrad.sigmoid(tapegrad.tensor([0.0, 2.0]))", "tensor([0.5000, 0.8808])"),
 )

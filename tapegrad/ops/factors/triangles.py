@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core.batch_rules import leading
 from ...core.complexes import OWN
-from ...core.primitive import OPAQUE, Primitive, define
+from ...core.primitive import MIXED_SIZE, OPAQUE, Primitive, define
 from ..checks import checked
 from ..elementwise import comparison as c
 from ..linalg.diagonals import tril_, triu_
@@ -320,6 +320,7 @@ cholesky_solve_: Primitive = define(
     _cholesky_solve,
     kind=OPAQUE,
     composite=True,
+    native_size=MIXED_SIZE,
     joint=_cholesky_solve_gradient,
     abstract=lambda x, y: y,
     batch=leading,

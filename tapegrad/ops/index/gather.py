@@ -140,6 +140,7 @@ gather_: Primitive = define(
     linear=True,
     complex=OWN,
     stores=True,
+    families=True,
 )
 scatter_add_: Primitive = define(
     "scatter_add",
@@ -151,6 +152,7 @@ scatter_add_: Primitive = define(
         None,
         lambda g, index, src_shape, dim: _fit(gather_(g, index, dim=dim), src_shape),
     ),
+    families=True,
     batch=adapted(dim=shifted),
     linear=True,
     complex=OWN,

@@ -11,7 +11,7 @@ from ...core import numeric, xp
 from ...core.batch_rules import adapted, leading, shifted, spread
 from ...core.dtypes import as_dtype, float32, int32, int64
 from ...core.modes import is_grad_enabled
-from ...core.primitive import OPAQUE, Primitive, define
+from ...core.primitive import MIXED_SIZE, OPAQUE, Primitive, define
 from ...core.tensor import Tensor, not_recorded, wrap
 from ..creation import tensor as _tensor
 from ..elementwise import comparison as c
@@ -406,7 +406,9 @@ def _median_gradient(g: Any, x: Any, out: Any) -> Any:
     return g * (shares / sum_(shares, dims=tuple(range(len(x.shape))), keepdim=False))
 
 
-median_: Primitive = define("median", _median, kind=OPAQUE, composite=True, vjp=_median_gradient)
+median_: Primitive = define(
+    "median", _median, kind=OPAQUE, composite=True, native_size=MIXED_SIZE, vjp=_median_gradient
+)
 
 
 def _median_of(input: Any, dim: int | None, keepdim: bool, skips_nan: bool) -> Any:

@@ -517,7 +517,7 @@ def binary_cross_entropy_with_logits(
     equal_shapes("binary_cross_entropy_with_logits", input, target)
     target = as_float(target, input)
     if weight is None and pos_weight is None and _has_total(input, target, reduction):
-        return bce_logits_total.direct(input, target, {"limit": 0.0, "mean": reduction == "mean"})
+        return bce_logits_total.direct(input, target, {"limit": 1.0, "mean": reduction == "mean"})
     loss = bce_logits_.direct(input, target, pos_weight, NO_PARAMS)
     return reduced(loss if weight is None else loss * weight, reduction)
 

@@ -54,6 +54,7 @@ def composite(
 ) -> Primitive:
     """An elementwise composite that computes half precision in float32."""
 
+    @functools.wraps(kernel)  # gives the names of the parameters
     def rounding(x: Any, **params: Any) -> Any:
         if x.dtype is xp.F32 or x.dtype is xp.F64:
             return kernel(x, **params)

@@ -15,7 +15,14 @@ from ..reduce.reductions import count, sum
 from ..shape.dims import normal_dim
 from ..shape.reshaping import reshape_
 from ..table import In, Sample, op
-from .normalization import _last_dims, _ordered, _track_batch, _with_statistics, standardize_
+from .normalization import (
+    ALONG,
+    _last_dims,
+    _ordered,
+    _track_batch,
+    _with_statistics,
+    standardize_,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +64,8 @@ def native_layer_norm(
     """
     shape, dims = _last_dims("native_layer_norm", input, normalized_shape, weight=weight, bias=bias)
     x = _ordered(input)
-    out, mean, var = standardize_(x, weight, bias, dims=dims, spread=shape, eps=float(eps))
+    spread = (ALONG,) * len(shape)
+    out, mean, var = standardize_(x, weight, bias, dims=dims, spread=spread, eps=float(eps))
     mean, var = mean.detach(), var.detach()
     like = _of_statistics(input, weight, bias)
     return out, rounded(mean, like), rounded(e.rsqrt(var + eps), like)
@@ -97,7 +105,7 @@ def native_group_norm(
         )
     grouped = reshape_(input, shape=(N, group, C // group, HxW))
     out, mean, var = standardize_(
-        grouped, weight, bias, dims=(2, 3), spread=(1, group, C // group, 1), eps=float(eps)
+        grouped, weight, bias, dims=(2, 3), spread=(1, ALONG, ALONG, 1), eps=float(eps)
     )
     mean, var = (reshape_(x, shape=(N, group)) for x in (mean, var))
     out = reshape_(out, shape=tuple(input._array.shape))
@@ -127,7 +135,7 @@ def _batch_norm(
     check_floating(input, "native_batch_norm")
     shape = input._array.shape
     dims = (0, *range(2, len(shape)))
-    spread = (1, shape[1], *[1] * len(shape[2:]))
+    spread = (1, ALONG, *[1] * len(shape[2:]))
     x = _ordered(input)
     out, now, spread_now = standardize_(x, weight, bias, dims=dims, spread=spread, eps=float(eps))
     now, spread_now = (reshape_(v.detach(), shape=(shape[1],)) for v in (now, spread_now))

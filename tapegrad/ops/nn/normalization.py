@@ -1,6 +1,7 @@
 """Normalization: one composite for batch, layer, group and instance norm, another for RMS norm.
 
-`standardize` takes the mean and variance over `dims` and scales by weights that broadcast. Mean and
+`standardize` takes the mean and variance over `dims` and scales by weights. Their dimensions lie
+where `spread` has `ALONG`; it has no sizes, so that one native program serves all. Mean and
 variance are separate outputs: the gradient rule reads them instead of recomputing them, and second
 derivatives flow through them. It saves the input, the weight and the statistics.
 """
@@ -39,6 +40,17 @@ if TYPE_CHECKING:
 F = "nn.functional"
 Shape = tuple[int, ...]
 
+#: a dimension along which weights differ; along others (1) they repeat
+ALONG = -1
+
+
+def _over(weight: Any, spread: Shape, x: Any) -> Any:
+    """A weight with as many dimensions as `spread`, and the sizes of x along some of them."""
+    sizes = x.shape[len(x.shape) - len(spread) :]
+    shape = tuple([n if s == ALONG else 1 for s, n in zip(spread, sizes, strict=True)])
+    return weight if weight.shape == shape else reshape_(weight, shape=shape)
+
+
 # -- mean and variance -------------------------------------------------------------------------
 
 
@@ -64,16 +76,16 @@ def _standardize_array(
     var = xp.summed(out * out, dims, True) / n
     out *= xp.spread(np.reciprocal(np.sqrt(var + eps)), x.shape)
     if weight is not None:
-        out *= xp.spread(weight.reshape(spread), x.shape)
+        out *= xp.spread(_over(weight, spread, x), x.shape)
     if bias is not None:
-        out += xp.spread(bias.reshape(spread), x.shape)
+        out += xp.spread(_over(bias, spread, x), x.shape)
     return out, mean, var
 
 
 def _affine(x: Any, weight: Any, bias: Any, spread: Shape) -> Any:
     if weight is not None:
-        x = x * reshape_(weight, shape=spread)
-    return x if bias is None else x + reshape_(bias, shape=spread)
+        x = x * _over(weight, spread, x)
+    return x if bias is None else x + _over(bias, spread, x)
 
 
 def _standardize_gradient(
@@ -98,7 +110,7 @@ def _standardize_gradient(
         scale = e.rsqrt(var + eps)
         normal = centred * scale
         if needs[0]:
-            inner = g_out if weight is None else g_out * reshape_(weight, shape=spread)
+            inner = g_out if weight is None else g_out * _over(weight, spread, x)
             along = mean_(inner * normal, dims=dims, keepdim=True)
             g_x = (inner - mean_(inner, dims=dims, keepdim=True) - normal * along) * scale
         if needs[1]:
@@ -119,7 +131,7 @@ def _plus(a: Any, b: Any) -> Any:
 def _summed(g: Any, spread: Shape, shape: Any) -> Any:
     """Sum a gradient over the dimensions along which a weight was broadcast."""
     extra = len(g.shape) - len(spread)
-    dims = tuple(range(extra)) + tuple(i + extra for i, n in enumerate(spread) if n == 1)
+    dims = tuple(range(extra)) + tuple(i + extra for i, s in enumerate(spread) if s != ALONG)
     return reshape_(sum_(g, dims=dims, keepdim=False), shape=tuple(shape))
 
 
@@ -162,7 +174,7 @@ def _rms_norm_gradient(
     if g_out is not None:
         normal = wide * scale
         if needs[0]:
-            inner = g_out if weight is None else g_out * reshape_(weight, shape=spread)
+            inner = g_out if weight is None else g_out * _over(weight, spread, x)
             along = mean_(inner * normal, dims=dims, keepdim=True)
             g_x = (inner - normal * along) * scale
         if needs[1]:
@@ -235,7 +247,11 @@ def layer_norm(
     shape, dims = _last_dims("layer_norm", input, normalized_shape, weight=weight, bias=bias)
     check_parameters("layer_norm", input, weight=weight, bias=bias)
     input = _ordered(input)
-    params = {"dims": dims, "spread": shape, "eps": constant(eps, "layer_norm: eps")}
+    params = {
+        "dims": dims,
+        "spread": (ALONG,) * len(shape),
+        "eps": constant(eps, "layer_norm: eps"),
+    }
     return standardize_.direct(input, weight, bias, params)[0]
 
 
@@ -269,7 +285,7 @@ def rms_norm(
     if is_complex(input):
         out = input * e.rsqrt(mean_(input * input, dims=dims, keepdim=True) + small)
         return out if weight is None else out * weight
-    return rms_norm_(input, weight, dims=dims, spread=shape, eps=small)[0]
+    return rms_norm_(input, weight, dims=dims, spread=(ALONG,) * len(shape), eps=small)[0]
 
 
 # -- over channels -----------------------------------------------------------------------------
@@ -337,23 +353,29 @@ def group_norm(
         weight,
         bias,
         dims=tuple(range(2, rest + 3)),
-        spread=(1, num_groups, each, *[1] * rest),
+        spread=(1, ALONG, ALONG, *[1] * rest),
         eps=constant(eps, "group_norm: eps"),
     )
     return reshape_(out, shape=shape)
 
 
-def _track(running: Any, value: Any, momentum: Any) -> None:
-    """Move a running statistic towards a new value, by a number or a 0-d tensor."""
+def _track(running: Any, value: Any, momentum: Any, factor: float = 1.0) -> None:
+    """Move a running statistic towards factor * value, by a number or a 0-d tensor."""
+    if isinstance(momentum, (int, float)) and inplace.move_towards(
+        running, value, momentum, factor
+    ):
+        return
+    value = value.reshape(-1)
+    if factor != 1.0:
+        value = value * factor
     if value._array.dtype is not running._array.dtype:
         value = value.to(running.dtype)
     if isinstance(momentum, Tensor):
         running.mul_((1.0 - momentum).to(running.dtype))
         running.add_(value * momentum.to(running.dtype))
         return
-    if not inplace.move_towards(running, value, momentum):
-        running.mul_(1.0 - momentum)
-        running.add_(value, alpha=momentum)
+    running.mul_(1.0 - momentum)
+    running.add_(value, alpha=momentum)
 
 
 def _track_batch(
@@ -362,9 +384,9 @@ def _track_batch(
     """Move running statistics, if given, towards those of a batch of n values per channel."""
     with no_grad():
         if running_mean is not None:
-            _track(running_mean, mean.reshape(-1), momentum)
+            _track(running_mean, mean, momentum)
         if running_var is not None:
-            _track(running_var, var.reshape(-1) * (n / (n - 1)), momentum)
+            _track(running_var, var, momentum, n / (n - 1))
 
 
 def _with_statistics(input: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> Any:
@@ -432,7 +454,7 @@ def batch_norm(
     """
     if input._array.size == 0:
         return _scaled_nothing(input, weight, bias)
-    channels = _check_channels(
+    _check_channels(
         "batch_norm",
         input,
         weight=weight,
@@ -452,7 +474,7 @@ def batch_norm(
             "batch_norm in training needs more than 1 value for each channel, got an input of "
             f"shape {tuple(shape)}"
         )
-    spread = (1, channels, *[1] * (len(shape) - 2))
+    spread = (1, ALONG, *[1] * (len(shape) - 2))
     input = _ordered(input)
     params = {"dims": dims, "spread": spread, "eps": eps}
     out, mean, var = standardize_.direct(input, weight, bias, params)
@@ -509,7 +531,7 @@ def instance_norm(
             "instance_norm needs more than 1 place in each channel, got an input of shape "
             f"{tuple(shape)}"
         )
-    spread = (1, channels, *[1] * len(dims))
+    spread = (1, ALONG, *[1] * len(dims))
     input = _ordered(input)
     out, mean, var = standardize_(input, weight, bias, dims=dims, spread=spread, eps=eps)
     with no_grad():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...core import xp
-from ...core.primitive import NEVER, OPAQUE, Primitive, define
+from ...core.primitive import MIXED_SIZE, NEVER, OPAQUE, Primitive, define
 from ..elementwise import comparison as c_
 from ..elementwise import exponentials as e
 from ..elementwise import extremes
@@ -210,6 +210,7 @@ rnn_steps_ = define(
     composite=True,
     outputs=("out", "h_n"),
     joint=_rnn_steps_gradient,
+    native_size=MIXED_SIZE,
 )
 
 
@@ -318,6 +319,7 @@ lstm_steps_ = define(
     composite=True,
     outputs=("out", "kept", "h_n", "c_n"),
     joint=_lstm_steps_gradient,
+    native_size=MIXED_SIZE,
 )
 
 
@@ -422,6 +424,7 @@ gru_steps_ = define(
     composite=True,
     outputs=("out", "kept", "h_n"),
     joint=_gru_steps_gradient,
+    native_size=MIXED_SIZE,
 )
 
 

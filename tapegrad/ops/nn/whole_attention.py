@@ -17,7 +17,7 @@ from typing import Any
 
 from ...autograd.engine import unbroadcast
 from ...core import numeric, xp
-from ...core.primitive import OPAQUE, define
+from ...core.primitive import MIXED_SIZE, OPAQUE, define
 from ...core.tensor import Tensor
 from ..elementwise import comparison as c
 from ..elementwise import exponentials as e
@@ -108,6 +108,7 @@ attention_ = define(
     _attention,
     kind=OPAQUE,
     composite=True,
+    native_size=MIXED_SIZE,
     outputs=("out", "top"),
     joint=attention_gradient,
 )

@@ -124,6 +124,7 @@ cumsum_: Primitive = define(
     _cumsum,
     kind=OPAQUE,
     lower=lambda b, out, x, *, dim, reverse: scanned(b, out, x, "a + x", dim, reverse),
+    families=True,
     vjp=lambda g, dim, reverse: cumsum_(g, dim=dim, reverse=not reverse),
     batch=adapted(dim=shifted),
     linear=True,

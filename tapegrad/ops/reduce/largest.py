@@ -72,6 +72,7 @@ amax_: Primitive = define(
     kind=REDUCE,
     vjp=_share_ties,
     expression="maximum(a, x)",
+    families=True,
 )
 amin_: Primitive = define(
     "amin",
@@ -79,6 +80,7 @@ amin_: Primitive = define(
     kind=REDUCE,
     vjp=_share_ties,
     expression="minimum(a, x)",
+    families=True,
 )
 
 
@@ -90,10 +92,10 @@ def _share_with_nan(g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bo
 
 
 max_: Primitive = define(
-    "max", amax_.kernel, kind=REDUCE, vjp=_share_with_nan, expression="maximum(a, x)"
+    "max", amax_.kernel, kind=REDUCE, vjp=_share_with_nan, expression="maximum(a, x)", families=True
 )
 min_: Primitive = define(
-    "min", amin_.kernel, kind=REDUCE, vjp=_share_with_nan, expression="minimum(a, x)"
+    "min", amin_.kernel, kind=REDUCE, vjp=_share_with_nan, expression="minimum(a, x)", families=True
 )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from ...core import xp
 from ...core.batch_rules import joined, separated, size_of, spread, with_batch
 from ...core.complexes import HOLOMORPHIC
-from ...core.primitive import OPAQUE, PRODUCT_SIZE, Primitive, define
+from ...core.primitive import OPAQUE, Primitive, define
 from ..elementwise.arithmetic import add
 from ..reduce.reductions import sum_
 from ..shape.reshaping import reshape_
@@ -349,7 +349,7 @@ convolution_: Primitive = define(
     "convolution",
     _convolution,
     kind=OPAQUE,
-    native_size=PRODUCT_SIZE,
+    native_size=1,
     lower=in_float32(_convolution_in_loops),
     abstract=lambda x, weight, bias, *, window, groups: (
         (x[0][0], weight[0][0], *window.outside),
@@ -369,7 +369,7 @@ convolution_weight_: Primitive = define(
     "convolution_weight",
     _convolution_weight,
     kind=OPAQUE,
-    native_size=PRODUCT_SIZE,
+    native_size=1,
     lower=in_float32(_convolution_weight_in_loops),
     abstract=lambda grad, x, *, window, groups: (
         (grad[0][1], x[0][1] // groups, *window.size),
@@ -386,7 +386,7 @@ convolution_input_: Primitive = define(
     "convolution_input",
     _convolution_input,
     kind=OPAQUE,
-    native_size=PRODUCT_SIZE,
+    native_size=1,
     lower=in_float32(_convolution_input_in_loops),
     abstract=lambda grad, weight, *, window, groups: (
         (grad[0][0], groups * weight[0][1], *window.inside),

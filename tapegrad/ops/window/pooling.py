@@ -18,7 +18,7 @@ import numpy as np
 from ...core import numeric, xp
 from ...core.batch_rules import flattened
 from ...core.dtypes import int64
-from ...core.primitive import ELEMENTWISE, OPAQUE, PRODUCT_SIZE, Primitive, define
+from ...core.primitive import ELEMENTWISE, OPAQUE, Primitive, define
 from ...core.tensor import Tensor, wrap
 from ..elementwise import comparison as c
 from ..elementwise.arithmetic import add
@@ -274,7 +274,7 @@ max_pool_: Primitive = define(
     "max_pool",
     _max_pool,
     kind=OPAQUE,
-    native_size=PRODUCT_SIZE,
+    native_size=1,
     lower=_max_pool_in_loops,
     outputs=("out", "winners"),
     vjp=lambda g, winners, window: put_winners_(g[0], winners, window=window),
@@ -284,7 +284,7 @@ put_winners_: Primitive = define(
     "put_winners",
     _put_winners,
     kind=OPAQUE,
-    native_size=PRODUCT_SIZE,
+    native_size=1,
     lower=_put_winners_in_loops,
     vjp=(lambda g, winners, window: _take_winners(g, winners, window), None),
     batch=flattened,

@@ -114,7 +114,7 @@ class Layout:
 class Frame:
     """The memory of a run: the table of buffers, and the steps with their tables."""
 
-    __slots__ = ("_owned", "arena", "begun", "buffers", "descriptors", "parts", "where")
+    __slots__ = ("arena", "begun", "buffers", "descriptors", "parts", "where", "words")
 
     def __init__(self, layout: Layout, buffers: Any, shared: bool) -> None:
         self.buffers = buffers
@@ -124,7 +124,8 @@ class Frame:
         self.begun: dict[int, Any] = {}
         #: the buffer of each array of a call
         self.where = np.zeros(len(buffers), np.int64)
-        self._owned: list[Any] = []
+        #: the steps, tables and pointers of each segment
+        self.words: list[tuple[Any, Any, Any]] = []
         self.descriptors: list[Any] = []
         #: the address of a descriptor for each segment, and callbacks between them
         self.parts: list[Any] = []
@@ -155,7 +156,7 @@ class Frame:
         steps[:, 2], steps[:, 3], steps[:, 4] = extents, grains, tables.ctypes.data + 8 * begins
         steps[:, 5] = parts
         patches = segment.patches
-        self._owned += [steps, tables, patches]
+        self.words.append((steps, tables, patches))
         descriptor = np.zeros(driver_layout.DESCRIPTOR_WORDS, np.int64)
         descriptor[driver_layout.STEPS] = steps.ctypes.data
         descriptor[driver_layout.PATCHES] = patches.ctypes.data
@@ -231,6 +232,16 @@ class NativeProgram:
         layout.buffers[:inputs] = before.buffers[:inputs]
         layout.expect([i for i in before.expected if i < inputs])
         self._layout = layout
+        return layout
+
+    def alone(self) -> Layout | None:
+        """Another layout for one thread, with tables of its own; None for a large program."""
+        before = self._layout
+        if self.large or before.frame is None or (before.frame.words[0][0][:, 5] > 1).any():
+            return None
+        made_of = (before.planned, before.plan, before.emitted)
+        layout = Layout(self._recorded, 1, before.blueprint, before.functions, made_of)
+        layout.expect(range(len(self._recorded.inputs)))
         return layout
 
     @property

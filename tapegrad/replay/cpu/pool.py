@@ -135,8 +135,21 @@ class Pool:
 
             self._launch = alone
 
+    def private_job(self) -> tuple[int, Any]:
+        """The address of the function that runs programs, and a job of its own for it.
+
+        Only programs of one thread may use the job, one at a time: it has no workers.
+        """
+        if self._launch is None:
+            self._load()
+        return self._driver.address, self._new_job(0, 0)
+
     def _begin(self, scratch: int, size: int) -> None:
-        """Make a job without workers, with some scratch memory."""
+        """Begin a job without workers, with some scratch memory."""
+        self._job = self._new_job(scratch, size)
+        self._address = self._job.ctypes.data
+
+    def _new_job(self, scratch: int, size: int) -> Any:
         job = np.zeros(driver_layout.JOB_BYTES // 8 + 8, np.int64)
         job = job[-job.ctypes.data % 64 // 8 :]
         job[driver_layout.SCRATCH_ADDRESS // 8] = scratch
@@ -150,7 +163,7 @@ class Pool:
             assert address is not None
             job[cell // 8] = address
         self._prepare(job.ctypes.data)
-        self._job, self._address = job, job.ctypes.data
+        return job
 
     def _cell(self, offset: int) -> int:
         return int(self._job[offset // 8])

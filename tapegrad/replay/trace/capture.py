@@ -44,8 +44,11 @@ class Capture(CaptureLog):
     def kernel(self, primitive: Primitive, arrays: Any, params: dict[str, Any]) -> Any:
         """Run products as native code: NumPy's own threads spin for 100 ms after a product, and
         take processors from the threads of this library.
+
+        What is always native runs so here too, as NumPy may treat NaN at borders in another way.
         """
-        if primitive.kind == CONTRACTION and arrays[0].__class__ is np.ndarray:
+        native = primitive.kind == CONTRACTION or primitive.native_size == 1
+        if native and not primitive.has_families and arrays[0].__class__ is np.ndarray:
             with unrecorded():
                 out = accelerator().kernel(primitive, arrays, params)
             if out is not NotImplemented:

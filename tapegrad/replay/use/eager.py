@@ -17,12 +17,15 @@ from typing import Any
 import numpy as np
 
 from ...core import numeric, source
+from ...core.acceleration import SITES
 from ...core.device import GPU_CLASSES, Device, to_device
+from ...core.dtypes import DType
 from ...core.inplace import through
 from ...core.modes import unrecorded
 from ...core.primitive import (
     CONTRACTION,
     ELEMENTWISE,
+    MIXED_SIZE,
     REDUCE,
     Accelerator,
     Link,
@@ -30,6 +33,7 @@ from ...core.primitive import (
     set_accelerator,
 )
 from ...core.rules import abstract
+from ...core.shortpaths import site_key
 from ...core.switches import switches
 from ...core.tape import Value
 from ...core.tensor import Tensor, wrap
@@ -43,10 +47,13 @@ from ..trace.capture import Capture
 from ..trace.log import CaptureError
 from ..trace.recording import Given, Made, Part, Plain, Recording
 from ..trace.slots import Argument
+from .families import Families
 from .targets import target_of
 
 #: multiplications of a product below which NumPy, on one thread, is as fast
 SMALL_PRODUCT = 1 << 17
+#: size of the largest argument, in elements, below which NumPy runs what has no family
+SMALL_FORM = MIXED_SIZE
 #: most forms that are kept; past that, the older half is dropped
 MOST_FORMS = 4096
 
@@ -153,6 +160,34 @@ class Form:
         if self.picked is not None:
             return tuple([None if i is None else made[i] for i in self.picked])
         return map_leaves(lambda leaf: _rebuilt(leaf, made, arrays), self.results)
+
+
+def _site_of(p: Primitive, of: Any, params: dict[str, Any], edges: Sequence[Any] = ()) -> Any:
+    """The key of a kernel's or rule's site; None if it has none."""
+    return site_key(p, of, params, edges) if all(map(_is_exact, params.values())) else None
+
+
+def _unless_large(args: Any) -> Any:
+    """NotImplemented for arguments so small that NumPy should run; None for others."""
+    for x in args:
+        if x.__class__ in GPU_CLASSES or (x.__class__ is _ndarray and x.size >= SMALL_FORM):
+            return None
+    return NotImplemented
+
+
+def _is_exact(value: Any) -> bool:
+    """Whether a parameter is hashable and equals no value of its type that means something else.
+
+    Keys of sites hold values and their types. 0.0 equals -0.0, and (1,) equals (True,).
+    """
+    kind = value.__class__
+    if isinstance(value, tuple):
+        return all(
+            part.__class__ is int or (isinstance(part, tuple) and _is_exact(part)) for part in value
+        )
+    if kind is float:
+        return bool(value) and value == value
+    return kind in (int, bool, str, type(None), DType)
 
 
 def _is_new_or_none(leaf: Any) -> bool:
@@ -361,6 +396,7 @@ class Native(Accelerator):
 
     def __init__(self) -> None:
         self.forms: dict[Any, Form | None] = {}
+        self._families = Families()
         #: GPUs by index; None for one that cannot run programs
         self._gpus: dict[int, OnGPU | None] = {}
         #: seconds spent on making forms; None after the user has been told
@@ -373,11 +409,22 @@ class Native(Accelerator):
                 return NotImplemented
         else:
             inputs = _with_numbers_in_memory(p, inputs, inputs)
+
+        def make(given: list[Any], at: Any) -> Form | None:
+            arrays = [x for x in given if _is_array(x)]
+            if p.kind == ELEMENTWISE and not all(x.flags.c_contiguous for x in arrays):
+                return None  # NumPy keeps the layout
+            return _of_kernel(arrays, at, p, given, params)
+
+        site = _site_of(p, p, params)
+        out = self._at_site(site, p.has_families, inputs, (), make)
+        if out is not None:
+            return out
         one = p.kind == ELEMENTWISE and len(p.outputs) == 1
         order = _order_of(inputs) if one else None
         if order is not None:
             inputs = [x.transpose(order) if getattr(x, "ndim", 0) else x for x in inputs]
-        out = self._run([p], inputs, params, _of_kernel, p, inputs, params)
+        out = self._run(site, [p], inputs, params, _of_kernel, p, inputs, params)
         if order is None or out is NotImplemented:
             return out
         back = sorted(range(len(order)), key=order.__getitem__)
@@ -394,11 +441,35 @@ class Native(Accelerator):
         totals: Sequence[Any] = (),
     ) -> Any:
         saved = _with_numbers_in_memory(p, saved, (g,))
-        first = len(g) if g.__class__ is list else 1
-        given = (*(g if g.__class__ is list else (g,)), *saved, *totals)
-        key = [pull, first, len(totals), *[e is None for e in edges]]
+        several = g.__class__ is list
+        given = (*(g if several else (g,)), *saved, *totals)
+        first = len(g) if several else 1
         last = len(given) - len(totals)
-        return self._run(key, given, params, _of_rule, pull, g, edges, given, first, last, params)
+        site = None
+        if not totals:
+            site = _site_of(p, pull, params, edges)
+            shapes = [first + i for i, (what, _, _) in enumerate(p.slots) if what == "shape"]
+
+            def make(given: list[Any], at: Any) -> Form | None:
+                arrays = [x for x in given if _is_array(x)]
+                received = given[:first] if several else given[0]
+                return _of_rule(arrays, at, pull, received, edges, given, first, last, params)
+
+            out = self._at_site(site, p.has_families, given, shapes, make)
+            if out is not None:
+                return out
+        key = [pull, first, len(totals), *[e is None for e in edges]]
+        made_of = (pull, g, edges, given, first, last, params)
+        return self._run(site, key, given, params, _of_rule, *made_of)
+
+    def draw(self, p: Primitive, state: Any, blocks: int, each: int, params: dict[str, Any]) -> Any:
+        def make(given: list[Any], at: Any) -> Form | None:
+            of_size = {**params, "shape": (given[1][0] * each,)}
+            return _of_kernel(given[:1], at, p, given[:1], of_size)
+
+        site = (p, *params.values())
+        out = self._at_site(site, True, (state, (blocks,)), (1,), make, fixed=(0,))
+        return NotImplemented if out is None else out
 
     def chain(self, links: Sequence[Link], waiting: Sequence[Any]) -> Any:
         given = list(waiting)
@@ -408,17 +479,45 @@ class Native(Accelerator):
         key: list[Any] = [
             (p, targets, _exact(tuple(params.items()))) for p, params, _, targets in links
         ]
-        return self._run(key, given, {}, _of_chain, links, given, len(waiting))
+        return self._run(None, key, given, {}, _of_chain, links, given, len(waiting))
+
+    def _at_site(
+        self,
+        site: Any,
+        learns: bool,
+        args: Any,
+        shapes: Sequence[int],
+        make: Callable[..., Form | None],
+        fixed: Sequence[int] = (),
+    ) -> Any:
+        """What a site answers, if it `learns` after it has learned the pattern of these arguments.
+
+        None if a form of these arguments alone should run.
+        """
+        if site is None:
+            return _unless_large(args) if learns else None
+        call = SITES.get(site)
+        out = None if call is None else call(*args)
+        if out is None and learns and not _learning.now:
+            _learning.now = True  # what is traced may run other kernels
+            try:
+                out = self._families.learn(site, args, shapes, make, fixed)
+            finally:
+                _learning.now = False
+        if out is None or out is False:
+            return _unless_large(args) if learns else None
+        return out
 
     def _run(
         self,
+        site: Any,
         key: list[Any],
         inputs: Any,
         params: Any,
         make: Callable[..., Form | None],
         *made_of: Any,
     ) -> Any:
-        """Run the form of these arguments; make it if they are new."""
+        """Run the form of these arguments; make it if they are new, and tell the site of it."""
         arrays = []
         at: Any = HOST
         for x in inputs:
@@ -452,6 +551,8 @@ class Native(Accelerator):
                 for old in list(self.forms)[: MOST_FORMS // 2]:
                     self.forms.pop(old, None)
             form = self.forms[whole] = self._made(make, arrays, at, made_of)
+            if form is not None and site is not None and at is HOST:
+                self._families.add(site, inputs, form)
         if form is None or not at.enter():
             return NotImplemented
         return form.run(arrays)  # type: ignore[union-attr]
