@@ -220,6 +220,21 @@ def test_sizes_of_which_the_smaller_counts(watching: Watching) -> None:
             assert (x.grad.numpy() == counts).all()
 
 
+def test_gradients_of_some_inputs_alone(watching: Watching) -> None:
+    x, src = tg.randn(4, 6), tg.randn(4, 3)
+    index = tg.tensor([[0, 5, 0]] * 4)
+    for needs in ((True, False), (False, True), (True, True)):
+        a, b = x.clone().requires_grad_(needs[0]), src.clone().requires_grad_(needs[1])
+        a.scatter_add(1, index, b).square().sum().backward()
+        expected = x.numpy().copy()
+        np.add.at(expected, (np.arange(4)[:, None], index.numpy()), src.numpy())
+        assert (a.grad is not None, b.grad is not None) == needs
+        if a.grad is not None:
+            np.testing.assert_allclose(a.grad, 2 * expected, 1e-6)
+        if b.grad is not None:
+            np.testing.assert_allclose(b.grad, 2 * expected[:, [0, 5, 0]], 1e-6)
+
+
 def test_empty_and_single_elements(watching: Watching) -> None:
     assert tg.zeros(0, 3).softmax(1).shape == (0, 3)
     assert tg.zeros(3, 0).softmax(0).shape == (3, 0)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...core.modes import unrecorded
-from ...core.primitive import CONTRACTION, Primitive, accelerator
+from ...core.primitive import CONTRACTION, PRODUCT_SIZE, Primitive, accelerator
 from ...core.tape import Entry, Value
 from ...core.tensor import Tensor, refresh
 from ...random import STATES
@@ -45,10 +45,12 @@ class Capture(CaptureLog):
         """Run products as native code: NumPy's own threads spin for 100 ms after a product, and
         take processors from the threads of this library.
 
-        What is always native runs so here too, as NumPy may treat NaN at borders in another way.
+        Small convolutions too: NumPy's are slower, and treat NaN at borders in another way.
         """
-        native = primitive.kind == CONTRACTION or primitive.native_size == 1
-        if native and not primitive.has_families and arrays[0].__class__ is np.ndarray:
+        native = primitive.kind == CONTRACTION
+        if primitive.native_size == 1 and not primitive.has_families:
+            native = all(x is None or x.size < PRODUCT_SIZE for x in arrays)
+        if native and arrays[0].__class__ is np.ndarray:
             with unrecorded():
                 out = accelerator().kernel(primitive, arrays, params)
             if out is not NotImplemented:

@@ -89,7 +89,7 @@ def pattern_of(
             head = (caller_layout.ARRAY, id(x.dtype), x.ndim, item, item * family.MAX_ELEMENTS)
             labels = [symbols.setdefault(n, len(symbols)) for n in x.shape]
             rows.append((*head, *_padded(labels), *_padded(order)))
-        elif i in shapes:
+        elif i in shapes and x is not None:
             if len(x) > caller_layout.MAX_RANK or any(n.__class__ is not int or n < 1 for n in x):
                 return None
             labels = [symbols.setdefault(n, len(symbols)) for n in x]
