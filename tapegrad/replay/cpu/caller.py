@@ -23,9 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from ...core import locks
 from . import caller_text, driver_threads, jit, pool
 from .caller_layout import (
     COUNT,
+    DESCRIPTOR,
     MAX_PROGRAMS,
     PROGRAM_WORDS,
     ROW_WORDS,
@@ -152,6 +154,11 @@ class SiteProgram:
         self.words[COUNT], self.words[ROWS] = len(rows), self.rows.ctypes.data
         self._owned = [*owned]  # objects that the rows compare with, and the program
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it stands for a pattern that no program serves."""
+        return not self.words[DESCRIPTOR]
+
     def table(self, at: int, rows: Any) -> None:
         """Store rows of words that the program points to, and their number behind it."""
         array = np.ascontiguousarray(rows, np.int64)
@@ -170,21 +177,52 @@ class _Words(np.ndarray[Any, Any]):
 
 
 class Site:
-    """One kernel or rule with fixed parameters; `call` is the builtin function."""
+    """One kernel or rule with fixed parameters; `call` is the builtin function.
+
+    It has families by pattern, programs of single forms, and patterns that have no family. Of each
+    kind it keeps the latest.
+    """
 
     def __init__(self, caller: Caller) -> None:
-        self._words = np.zeros(2 + MAX_PROGRAMS, np.int64).view(_Words)
+        self._words = np.zeros(2 + 3 * MAX_PROGRAMS, np.int64).view(_Words)
         self._words[0] = caller.api.ctypes.data
-        self._programs: list[SiteProgram] = []
-        self._words.owned = self._programs, caller
+        self._adding = locks.new()
+        #: by pattern; empty programs stand for patterns without a family
+        self.families: dict[Any, SiteProgram] = {}
+        self._empty: dict[Any, SiteProgram] = {}
+        self._forms: list[SiteProgram] = []
+        self._words.owned = self.families, self._empty, self._forms, caller
         self.call = caller.builtin(self._words)
 
-    def add(self, program: SiteProgram) -> None:
-        """Add a program; a site that is full forgets the older half."""
-        if len(self._programs) == MAX_PROGRAMS:
-            self._words[1] = 0
-            del self._programs[: MAX_PROGRAMS // 2]
-        self._programs.append(program)
-        count = len(self._programs)
-        self._words[2 : 2 + count] = [v.words.ctypes.data for v in self._programs]
-        self._words[1] = count
+    def knows(self, pattern: Any) -> bool:
+        """Whether a pattern has a family, or is known to have none."""
+        return pattern in self.families or pattern in self._empty
+
+    def add_family(self, pattern: Any, program: SiteProgram) -> None:
+        """Add the program of a pattern; past `MAX_PROGRAMS` the older half is forgotten."""
+        with self._adding:
+            kept = self._empty if program.is_empty else self.families
+            kept[pattern] = program
+            self._write(
+                [key for key in kept if len(kept) > MAX_PROGRAMS][: MAX_PROGRAMS // 2], kept
+            )
+
+    def add_form(self, program: SiteProgram) -> None:
+        """Add a program for arguments of one form; past `MAX_PROGRAMS` the older half goes."""
+        with self._adding:
+            self._forms.append(program)
+            old = len(self._forms) - MAX_PROGRAMS // 2 if len(self._forms) > MAX_PROGRAMS else 0
+            self._write([], {})
+            del self._forms[:old]
+            self._write([], {})
+
+    def _write(self, old: list[Any], kept: dict[Any, SiteProgram]) -> None:
+        """List the programs for native code: nothing that it may read is freed before."""
+        gone = [kept.pop(key) for key in old]
+        programs = [*self.families.values(), *self._forms[-MAX_PROGRAMS:], *self._empty.values()]
+        addresses = [program.words.ctypes.data for program in programs]
+        # Python's lock is held by native code from its first look at these words to its last.
+        self._words[1] = 0
+        self._words[2 : 2 + len(addresses)] = addresses
+        self._words[1] = len(addresses)
+        del gone

@@ -95,15 +95,16 @@ fixed:
   %fits = icmp eq i64 %size, %wanted
   ret i1 %fits
 look:
+  %large = icmp sge i64 %size, 2
+  br i1 %large, label %find, label %no
+find:
   %index = sub i64 %label, 1
   {_word("%known", "%symbols", "%index")}
   %same = icmp eq i64 %known, %size
   br i1 %same, label %yes, label %new
 new:
   %unknown = icmp eq i64 %known, 0
-  %large = icmp sge i64 %size, 2
-  %good = and i1 %unknown, %large
-  br i1 %good, label %compare, label %no
+  br i1 %unknown, label %compare, label %no
 compare:
   %k = phi i64 [ 0, %new ], [ %next, %following ]
   {_word("%other", "%symbols", "%k")}

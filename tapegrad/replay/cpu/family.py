@@ -291,6 +291,11 @@ def _family(
         found = None if i in pointers else _word_op(words, tables[i:].ctypes.data, probes)
         if found is not None:
             ops.append(found)
+    # What is divided by a count, or asks whether it is positive, does something else if it is not.
+    checks += [
+        _op(caller_layout.CHECK, 0, Multiple(-factor, mask, 1 - addend))
+        for code, _, factor, mask, addend in _with_counts(ops)
+    ]
     ops += _memory_ops(probes, segments, patches, checks)
     end = _integer([b.scratch for b in blueprints], probes)
     for word, behind in (
@@ -347,6 +352,14 @@ def _complete(
     else:
         made.table(caller_layout.PICKS, picks)
     return made, results
+
+
+def _with_counts(ops: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    """The operations that write counts of elements less something; of quotients, what is below."""
+    for code, target, factor, mask, addend in ops:
+        if addend < 0 and code in (caller_layout.WRITE_REAL, caller_layout.WRITE_QUOTIENT):
+            count = 1 if code == caller_layout.WRITE_QUOTIENT else factor
+            yield code, target, count, mask, addend
 
 
 def _limited(number: Multiple, most: int) -> tuple[int, ...]:

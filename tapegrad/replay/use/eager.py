@@ -23,6 +23,7 @@ from ...core.dtypes import DType
 from ...core.inplace import through
 from ...core.modes import unrecorded
 from ...core.primitive import (
+    ARRAY_SIZE,
     CONTRACTION,
     ELEMENTWISE,
     MIXED_SIZE,
@@ -164,13 +165,19 @@ class Form:
 
 def _site_of(p: Primitive, of: Any, params: dict[str, Any], edges: Sequence[Any] = ()) -> Any:
     """The key of a kernel's or rule's site; None if it has none."""
-    return site_key(p, of, params, edges) if all(map(_is_exact, params.values())) else None
+    if not p.called_natively or not all(map(_is_exact, params.values())):
+        return None
+    return site_key(p, of, params, edges)
 
 
-def _unless_large(args: Any) -> Any:
-    """NotImplemented for arguments so small that NumPy should run; None for others."""
+def _is_in_order(x: Any) -> bool:
+    return x.__class__ is not _ndarray or bool(x.flags.c_contiguous)
+
+
+def _unless_large(args: Any, size: int) -> Any:
+    """NotImplemented for arrays of fewer elements than `size`; None for others."""
     for x in args:
-        if x.__class__ in GPU_CLASSES or (x.__class__ is _ndarray and x.size >= SMALL_FORM):
+        if x.__class__ in GPU_CLASSES or (x.__class__ is _ndarray and x.size >= size):
             return None
     return NotImplemented
 
@@ -411,13 +418,10 @@ class Native(Accelerator):
             inputs = _with_numbers_in_memory(p, inputs, inputs)
 
         def make(given: list[Any], at: Any) -> Form | None:
-            arrays = [x for x in given if _is_array(x)]
-            if p.kind == ELEMENTWISE and not all(x.flags.c_contiguous for x in arrays):
-                return None  # NumPy keeps the layout
-            return _of_kernel(arrays, at, p, given, params)
+            return _of_kernel([x for x in given if _is_array(x)], at, p, given, params)
 
         site = _site_of(p, p, params)
-        out = self._at_site(site, p.has_families, inputs, (), make)
+        out = self._at_site(site, p, inputs, (), make)
         if out is not None:
             return out
         one = p.kind == ELEMENTWISE and len(p.outputs) == 1
@@ -455,7 +459,7 @@ class Native(Accelerator):
                 received = given[:first] if several else given[0]
                 return _of_rule(arrays, at, pull, received, edges, given, first, last, params)
 
-            out = self._at_site(site, p.has_families, given, shapes, make)
+            out = self._at_site(site, p, given, shapes, make)
             if out is not None:
                 return out
         key = [pull, first, len(totals), *[e is None for e in edges]]
@@ -468,7 +472,7 @@ class Native(Accelerator):
             return _of_kernel(given[:1], at, p, given[:1], of_size)
 
         site = (p, *params.values())
-        out = self._at_site(site, True, (state, (blocks,)), (1,), make, fixed=(0,))
+        out = self._at_site(site, p, (state, (blocks,)), (1,), make, fixed=(0,), learns=True)
         return NotImplemented if out is None else out
 
     def chain(self, links: Sequence[Link], waiting: Sequence[Any]) -> Any:
@@ -484,28 +488,34 @@ class Native(Accelerator):
     def _at_site(
         self,
         site: Any,
-        learns: bool,
+        p: Primitive,
         args: Any,
         shapes: Sequence[int],
         make: Callable[..., Form | None],
         fixed: Sequence[int] = (),
+        learns: bool = False,
     ) -> Any:
-        """What a site answers, if it `learns` after it has learned the pattern of these arguments.
+        """What a site answers, after it has learned the pattern of these arguments.
 
-        None if a form of these arguments alone should run.
+        None if a form of these arguments alone should run, NotImplemented if NumPy should.
         """
-        if site is None:
-            return _unless_large(args) if learns else None
-        call = SITES.get(site)
-        out = None if call is None else call(*args)
-        if out is None and learns and not _learning.now:
+        learns = learns or p.has_families
+        call = out = None
+        if site is not None:
+            call = SITES.get(site)
+            out = None if call is None else call(*args)
+        if out is None and site is not None and learns and not _learning.now:
             _learning.now = True  # what is traced may run other kernels
             try:
                 out = self._families.learn(site, args, shapes, make, fixed)
             finally:
                 _learning.now = False
         if out is None or out is False:
-            return _unless_large(args) if learns else None
+            if not learns:
+                return None
+            # NumPy keeps the layout of elementwise operands.
+            form = p.composite and (p.kind != ELEMENTWISE or all(map(_is_in_order, args)))
+            return _unless_large(args, SMALL_FORM if form else ARRAY_SIZE)
         return out
 
     def _run(

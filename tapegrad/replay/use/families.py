@@ -9,6 +9,7 @@ pattern has no family; None where an argument is of another kind. Called by `eag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -80,17 +81,16 @@ def pattern_of(
         elif x.__class__ is _ndarray:
             if x.ndim > caller_layout.MAX_RANK or x.size > family.MAX_ELEMENTS or not x.size:
                 return None
-            order = sorted(range(x.ndim), key=lambda d: (x.strides[d], -d))
-            step = item = x.itemsize
-            for d in order:
-                if x.shape[d] != 1 and x.strides[d] != step:
-                    return None
-                step *= x.shape[d]
+            if not x.flags.c_contiguous:
+                return None
+            item = x.itemsize
             head = (caller_layout.ARRAY, id(x.dtype), x.ndim, item, item * family.MAX_ELEMENTS)
             labels = [symbols.setdefault(n, len(symbols)) for n in x.shape]
-            rows.append((*head, *_padded(labels), *_padded(order)))
+            rows.append((*head, *_padded(labels), *_padded(range(x.ndim)[::-1])))
         elif i in shapes and x is not None:
             if len(x) > caller_layout.MAX_RANK or any(n.__class__ is not int or n < 1 for n in x):
+                return None
+            if math.prod(x) > family.MAX_ELEMENTS:
                 return None
             labels = [symbols.setdefault(n, len(symbols)) for n in x]
             rows.append((caller_layout.SHAPE, 0, len(x), 0, 0, *_padded(labels)))
@@ -114,7 +114,7 @@ def _fixed_rows(args: Sequence[Any]) -> list[tuple[int, ...]] | None:
         if x.__class__ is _ndarray and x.ndim <= caller_layout.MAX_RANK:
             rows.append(_fixed_row(x))
         elif x.__class__ is tuple and all(n.__class__ is int and n >= 0 for n in x):
-            if len(x) > caller_layout.MAX_RANK:
+            if len(x) > caller_layout.MAX_RANK or 0 in x:
                 return None
             rows.append((caller_layout.SHAPE, 0, len(x), 0, 0, *[0 if n == 1 else -n for n in x]))
         elif x is None or x is True or x is False or isinstance(x, np.dtype):
@@ -146,37 +146,33 @@ def _at_sizes(args: Sequence[Any], pattern: Pattern, sizes: Sequence[int]) -> li
         if row[caller_layout.KIND] in (caller_layout.SAME, caller_layout.FIXED):
             made.append(x)
             continue
-        rank = row[caller_layout.RANK]
         shape = tuple(map(size_of, _labels_of(row)))
         if row[caller_layout.KIND] == caller_layout.SHAPE:
             made.append(shape)
             continue
-        outermost = row[caller_layout.ORDER : caller_layout.ORDER + rank][::-1]
         # Safe to divide by, and a valid index.
         fill = np.ones if numeric.is_floating(x.dtype) else np.zeros
-        array = fill([shape[d] for d in outermost], x.dtype)
-        made.append(array.transpose(np.argsort(outermost, kind="stable")))
+        made.append(fill(shape, x.dtype))
     return made
 
 
-def contiguous(args: Sequence[Any]) -> list[Any] | None:
-    """The arguments with small arrays copied that have gaps; None if there are none."""
-    copied = False
-    made: list[Any] = []
-    for x in args:
-        if x.__class__ is _ndarray and 0 < x.size <= family.MAX_ELEMENTS:
-            flags = x.flags
-            if not flags.c_contiguous and not flags.f_contiguous:
-                copied, x = True, x.copy("K")
-        made.append(x)
-    return made if copied else None
+def canonical(args: Sequence[Any]) -> list[Any]:
+    """The arguments with dtypes that are one object each: those of unpickled arrays are not."""
+
+    def made(x: Any) -> Any:
+        if x.__class__ is not _ndarray:
+            return x
+        dtype = np.dtype(x.dtype.type)
+        return x.view(dtype) if dtype is not x.dtype and dtype == x.dtype else x
+
+    return [made(x) for x in args]
 
 
 class Families:
-    """The sites of kernels and rules by a key, and the patterns that each has met."""
+    """The sites of kernels and rules by a key."""
 
     def __init__(self) -> None:
-        self._sites: dict[Any, tuple[caller.Site, set[Any]]] = {}
+        self._sites: dict[Any, caller.Site] = {}
 
     def learn(
         self,
@@ -187,24 +183,15 @@ class Families:
         fixed: Sequence[int] = (),
     ) -> Any:
         """The results for arguments that no program at the site fits, or None or False."""
-        if any(x.__class__ is _ndarray and x.size > family.MAX_ELEMENTS for x in args):
-            return None
+        args = canonical(args)
         pattern = pattern_of(args, shapes, fixed)
         if pattern is None:
-            copies = contiguous(args)
-            pattern = None if copies is None else pattern_of(copies, shapes, fixed)
-            if pattern is None or copies is None:
-                return None
-            args = copies
-        found = self._site(key)
-        if found is None:
+            return None
+        site = self._site(key)
+        if site is None:
             return False
-        site, known = found
-        if pattern.rows not in known:
-            if len(known) == caller_layout.MAX_PROGRAMS:
-                known.clear()
-            known.add(pattern.rows)
-            site.add(self._family(args, pattern, make))
+        if not site.knows(pattern.rows):
+            site.add_family(pattern.rows, self._family(args, pattern, make))
         return site.call(*args)
 
     def add(self, key: Any, args: Sequence[Any], form: Any) -> None:
@@ -215,14 +202,14 @@ class Families:
         arrays = [i for i, x in enumerate(args) if x.__class__ is _ndarray]
         reads = [arrays[i] for i in form.argument_indices]
         owned = [x.dtype if x.__class__ is _ndarray else x for x in args]
-        found = self._site(key)
-        if found is not None:
+        site = self._site(key)
+        if site is not None:
             program = family.fixed_program(form.executable, rows, owned, form.specs, reads, picks)
             if program is not None:
-                found[0].add(program)
+                site.add_form(program)
 
-    def _site(self, key: Any) -> tuple[caller.Site, set[Any]] | None:
-        """The site of a key, and the patterns that it knows; None without a native caller."""
+    def _site(self, key: Any) -> caller.Site | None:
+        """The site of a key; None without a native caller."""
         if key in self._sites:
             return self._sites[key]
         native = caller.find_caller()
@@ -232,10 +219,9 @@ class Families:
             for old in list(self._sites)[: MOST_SITES // 2]:
                 del self._sites[old]
                 SITES.pop(old, None)
-        site = caller.Site(native)
-        self._sites[key] = site, set()
+        site = self._sites[key] = caller.Site(native)
         SITES[key] = site.call
-        return self._sites[key]
+        return site
 
     def _family(self, args: Sequence[Any], pattern: Pattern, make: Maker) -> caller.SiteProgram:
         """The program of a pattern; an empty one if there is no family."""
