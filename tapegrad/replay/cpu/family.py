@@ -38,7 +38,7 @@ MAX_ELEMENTS = 1 << 14
 #: most products stay below the sizes at which `tuning.py` chooses other kernels. Of any two sizes,
 #: each is the larger one in some probe: a function that takes the smaller of two is no family.
 _PRIMES = (
-    ((11, 23, 59), (47, 19, 13), (29, 31, 17)),
+    ((17, 19, 23), (29, 23, 17), (31, 17, 19)),
     ((5, 7, 13, 23), (19, 11, 7, 5), (13, 5, 17, 7)),
     ((5, 7, 11, 19, 23), (19, 17, 13, 7, 5), (17, 13, 5, 11, 7)),
 )
