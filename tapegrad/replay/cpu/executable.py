@@ -234,6 +234,10 @@ class NativeProgram:
         self._layout = layout
         return layout
 
+    def forget(self) -> None:
+        """Forget the plan and the text of kernels, which are made again if they are asked for."""
+        self._layout.plan = self._layout.emitted = None
+
     def alone(self) -> Layout | None:
         """Another layout for one thread, with tables of its own; None for a large program."""
         before = self._layout

@@ -91,6 +91,8 @@ class Host:
         """An executable; `held` has the indices of inputs that are numbers in host memory."""
         executable = build(program, general=True)
         executable.expect(range(len(program.inputs)))
+        if not executable.callbacks:
+            executable.forget()  # there may be thousands of forms, of some 60 kB each
         return executable
 
 
