@@ -191,7 +191,9 @@ class Site:
         self.families: dict[Any, SiteProgram] = {}
         self._empty: dict[Any, SiteProgram] = {}
         self._forms: list[SiteProgram] = []
-        self._words.owned = self.families, self._empty, self._forms, caller
+        #: what was forgotten last: a thread may have been interrupted while it ran one of these
+        self._gone: list[SiteProgram] = []
+        self._words.owned = self.families, self._empty, self._forms, self._gone, caller
         self.call = caller.builtin(self._words)
 
     def knows(self, pattern: Any) -> bool:
@@ -202,27 +204,26 @@ class Site:
         """Add the program of a pattern; past `MAX_PROGRAMS` the older half is forgotten."""
         with self._adding:
             kept = self._empty if program.is_empty else self.families
+            old = [pattern] if pattern in kept else []  # another thread was faster
+            if len(kept) == MAX_PROGRAMS:
+                old = list(kept)[: MAX_PROGRAMS // 2]
+            gone = [kept.pop(key) for key in old]
             kept[pattern] = program
-            self._write(
-                [key for key in kept if len(kept) > MAX_PROGRAMS][: MAX_PROGRAMS // 2], kept
-            )
+            self._write(gone)
 
     def add_form(self, program: SiteProgram) -> None:
         """Add a program for arguments of one form; past `MAX_PROGRAMS` the older half goes."""
         with self._adding:
+            gone = self._forms[: MAX_PROGRAMS // 2] if len(self._forms) == MAX_PROGRAMS else []
+            del self._forms[: len(gone)]
             self._forms.append(program)
-            old = len(self._forms) - MAX_PROGRAMS // 2 if len(self._forms) > MAX_PROGRAMS else 0
-            self._write([], {})
-            del self._forms[:old]
-            self._write([], {})
+            self._write(gone)
 
-    def _write(self, old: list[Any], kept: dict[Any, SiteProgram]) -> None:
-        """List the programs for native code: nothing that it may read is freed before."""
-        gone = [kept.pop(key) for key in old]
-        programs = [*self.families.values(), *self._forms[-MAX_PROGRAMS:], *self._empty.values()]
+    def _write(self, gone: list[SiteProgram]) -> None:
+        """List the programs for native code, which holds Python's lock while it reads them."""
+        programs = [*self.families.values(), *self._forms, *self._empty.values()]
         addresses = [program.words.ctypes.data for program in programs]
-        # Python's lock is held by native code from its first look at these words to its last.
         self._words[1] = 0
         self._words[2 : 2 + len(addresses)] = addresses
         self._words[1] = len(addresses)
-        del gone
+        self._gone[:] = gone
