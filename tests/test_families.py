@@ -189,6 +189,14 @@ def test_results_larger_than_arguments(watching: Watching) -> None:
     np.testing.assert_allclose(found, np.where(d < 1, d * d / 2, d - 0.5), 1e-5, 1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:mse_loss. the target")
+def test_loops_over_more_than_the_arguments(watching: Watching) -> None:
+    for n in (30, 300, 3000):
+        x, y = tg.randn(n, 1, dtype=tg.float64), tg.randn(1, n, dtype=tg.float64)
+        expected = np.square(x.numpy() - y.numpy()).mean()
+        assert F.mse_loss(x, y).item() == pytest.approx(expected, rel=1e-12)
+
+
 def test_layouts(watching: Watching) -> None:
     x = tg.randn(30, 40)
     for y in (x.T, x[:, 3:17], x[::2], x[:, ::3], x.T[5:], x[3:4], x[:, :1], x.flip(0)):

@@ -33,6 +33,8 @@ MAX_ADDEND = 2
 NUMERATORS = (1, -1, 2, -2)
 #: the most elements of an array or result: about where a second thread begins to pay
 MAX_ELEMENTS = 1 << 14
+#: the most steps of a loop: of operands that broadcast there may be more than elements
+MAX_STEPS = 1 << 17
 
 #: The sizes of three probes. They are primes, so that no product is the same in two probes, and
 #: most products stay below the sizes at which `tuning.py` chooses other kernels. Of any two sizes,
@@ -253,6 +255,7 @@ def _family(
         raise Refused
     _same([texts_of(probe.emitted) for probe in probes])
     _same([probe.reads for probe in probes])
+    _same([(len(p.plan.program.instructions), len(p.specs)) for p in probes])
     blueprints = [blueprint_of(probe.plan, probe.emitted) for probe in probes]
     _same([len(b.failures) for b in blueprints])
     segments = [_steps_of(b) for b in blueprints]
@@ -283,6 +286,9 @@ def _family(
             ops.append(_op(caller_layout.WRITE_INTEGER, target, _integer(sizes, probes)))
         elements = _integer([math.prod(shape) for shape in shapes], probes)
         checks.append(_limited(elements, MAX_ELEMENTS))
+    for loops in zip(*(p.plan.program.instructions for p in probes), strict=True):
+        steps_of_loop = _integer([math.prod(loop.shape) for loop in loops], probes)
+        checks.append(_limited(steps_of_loop, MAX_STEPS))
     for i, extents in enumerate(zip(*(s.steps[:, 2].tolist() for s in segments), strict=True)):
         target = steps[i, 2:].ctypes.data
         ops.append(_op(caller_layout.WRITE_INTEGER, target, _integer(extents, probes)))
