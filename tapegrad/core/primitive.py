@@ -167,6 +167,7 @@ class Primitive:
     #: neither from the kind nor from differentiating the gradient rules
     jvp: Callable[..., Any] | None = None
     _internal: bool | None = None
+    _keywords: Any = False
     _pull: Callable[..., Sequence[Any]] | None = None
     _saver: Callable[..., tuple[Any, ...]] | None = None
     #: `direct(*inputs, params)`: a short `bind` for exactly the named inputs, made on first use.

@@ -9,7 +9,6 @@ than `direct`. `primitive.py` calls them on the first use of a primitive. `small
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -327,9 +326,15 @@ def _kernel_call(p: Primitive, arrays: str) -> str:
     return f"kernel({arrays}{', '.join(f'{name}=params[{name!r}]' for name in names)})"
 
 
-@functools.cache
 def keywords(p: Primitive) -> tuple[str, ...] | None:
     """The names of a kernel's parameters, all of which each call gives; None if they vary."""
+    if p._keywords is False:  # not looked up yet; kept there, so that primitives can be freed
+        p._keywords = _keywords_of(p)
+    names: tuple[str, ...] | None = p._keywords
+    return names
+
+
+def _keywords_of(p: Primitive) -> tuple[str, ...] | None:
     if isinstance(p.kernel, np.ufunc):
         return ()
     kernel = getattr(p.kernel, "__wrapped__", p.kernel)

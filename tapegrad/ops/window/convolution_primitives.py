@@ -344,7 +344,7 @@ def _weight_batch(p: Primitive, inputs: Any, batched: Any, params: dict[str, Any
     return separated(p(joined(grad, 1), joined(x, 1), **options), size)
 
 
-# A convolution of 2304 elements with its backward takes 219 µs in NumPy, 102 µs in native code.
+# Native at all sizes: 18 elements with their backward take 88 µs in NumPy, 27 µs in native code.
 convolution_: Primitive = define(
     "convolution",
     _convolution,

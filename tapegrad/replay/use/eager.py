@@ -4,8 +4,9 @@ Comes in: a primitive's kernel or gradient rule, and its arguments. It is traced
 of the arguments (layouts, dtypes, parameters) and runs as a small program. Goes out: the result,
 or NotImplemented if NumPy or CuPy should run. On a CPU the loops are general: all sizes share their
 code. The traced function is what runs without llvmlite, so results agree up to rounding. The
-arguments alone decide which of the two runs, so a run repeats bit for bit. On a GPU the program
-consists of kernels and library calls. Called by `core/primitive.py`, if arrays are large enough.
+arguments alone decide which of the two runs, so a run repeats bit for bit. Small arrays of all
+sizes share a program, where that is possible (`families.py`). On a GPU the program
+consists of kernels and library calls. Called by `core/primitive.py`.
 """
 
 from __future__ import annotations

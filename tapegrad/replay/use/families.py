@@ -1,9 +1,9 @@
 """Small eager operations as native code: one program for all sizes of a pattern.
 
 Comes in: a kernel or gradient rule with its arguments, arrays of at most `MAX_ELEMENTS` elements.
-Their pattern says which dimensions have size 1 and which sizes are equal; it also has dtypes and
-the order of dimensions in memory. For each pattern the function is traced with three sets of sizes,
-and becomes a family (`cpu/family.py`) that serves all of them. Goes out: the results; False where a
+Their pattern says which dimensions have size 1 and which sizes are equal, and has the dtypes;
+arrays must be contiguous. For each pattern the function is traced with three sets of sizes, and
+becomes a family (`cpu/family.py`) that serves all of them. Goes out: the results; False where a
 pattern has no family; None where an argument is of another kind. Called by `eager.py`.
 """
 
